@@ -204,7 +204,7 @@ def is_array(value: object) -> TypeGuard[Array]:
 def concatenated(parts: Sequence[Any]) -> Array:
     """Return arrays one after the other along the first axis: on the device of one of them, if it is there."""
     for part in parts:
-        if is_on_device(part):
+        if type(part) is not np.ndarray and is_on_device(part):
             first, *others = [placed_like(one, part) for one in parts]
             return cast(Array, first.joined(others))
     return np.concatenate(parts)
@@ -228,7 +228,7 @@ def empty(name: str, shape: Shape, dtype: np.dtype[Any], sources: Iterable[Any] 
     Raises ``ShapeError`` where its shape is beyond what this machine can hold.
     """
     for source in sources:
-        if is_on_device(source):
+        if type(source) is not np.ndarray and is_on_device(source):
             return cast(Array, source.empty(shape, dtype))
     nbytes = math.prod(shape) * dtype.itemsize
     try:
@@ -278,17 +278,13 @@ def check_written(name: str, array: Any, others: Iterable[tuple[str, Any]], kind
             check_apart(name, array, other_name, other, f"kernels are out-of-place: pass another {kind}")
 
 
-def _share_memory(first: Array, second: Array) -> bool:
-    work: Any = OVERLAP_WORK  # NumPy annotates two special values alone
-    return np.shares_memory(first, second, max_work=work)
-
-
 def check_apart(name: str, array: Any, other_name: str, other: Any, hint: str = "pass another array") -> None:
     """Raise ``ValueError`` if two arrays share memory, or if this cannot be decided in a short time."""
     if is_on_device(array) != is_on_device(other):
         return
+    work: Any = OVERLAP_WORK  # NumPy annotates two special values alone
     try:
-        if array.overlaps(other) if is_on_device(array) else _share_memory(array, other):
+        if array.overlaps(other) if is_on_device(array) else np.shares_memory(array, other, max_work=work):
             raise ValueError(f"{name} shares memory with {other_name}; {hint}")
     except np.exceptions.TooHardError:
         raise ValueError(

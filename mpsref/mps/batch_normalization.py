@@ -46,6 +46,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import Pair, PairLike, pair
@@ -56,7 +57,7 @@ from mpsref.mps.core import image_arguments
 from mpsref.mps.core.call import Computation, made, problem_of
 from mpsref.mps.core.clip_regions import destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.encode import ImageKernel
+from mpsref.mps.core.encode import ImageKernel, array_of
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import (
     Encoded,
@@ -69,7 +70,7 @@ from mpsref.mps.core.image_arguments import (
 )
 from mpsref.mps.core.image_kernels import MPSCNNKernel
 from mpsref.mps.core.kernel import MPSKernel
-from mpsref.mps.core.properties import Alias, Argument, Property, constructed, instance_of, optional
+from mpsref.mps.core.properties import Alias, Argument, Property, constructed, optional
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import (
     BufferState,
@@ -113,40 +114,30 @@ def chunks_of(name: str, value: ImageLike, command_buffer: MPSCommandBuffer | No
 
     Sizes and numbers of images may differ. Raises ``TypeError`` or ``ShapeError`` as for a single image.
     """
-    if is_list_of_arrays(value):
+    if isinstance(value, (list, tuple)) and is_list_of_arrays(value):
         return [image_arguments.source(f"{name}[{k}]", array) for k, array in enumerate(value)]
     return [image_arguments.source(name, value, command_buffer=command_buffer)]
 
 
-def check_pairs(gradients: Chunks, sources: Chunks) -> None:
-    """Raise ``ShapeError`` unless each source gradient has the shape of its source image."""
-    if len(gradients) != len(sources):
-        raise ShapeError(
-            f"source_gradient has {len(gradients)} parts and source_image {len(sources)}; both must have as many"
-        )
-    for g, x in zip(gradients, sources, strict=True):
-        if g.array.shape != x.array.shape:
-            raise ShapeError(f"{g.name} has shape {g.array.shape} and {x.name} {x.array.shape}; both must be equal")
-
-
 def encoded(
-    kernel: ImageKernel,
+    kernel: MPSCNNBatchNormalization | MPSCNNBatchNormalizationGradient,
     destination: ImageLike | None,
     sources: Sequence[Chunks],
     size: Pair | None,
     command_buffer: MPSCommandBuffer | None,
-    operands_of: Callable[[], Sequence[Any]],
+    state: Any,
 ) -> list[ImageResult]:
     """Return the results of all chunks of ``sources``: in the given destination, or new images, of ``size``."""
     parts = [*zip(*sources, strict=True)]
-    given = destinations(kernel.destination_name, destination, sources, command_buffer)
-    calls = [
-        kernel._call(images, size if target is None else target.array.shape)
-        for images, target in zip(parts, given, strict=True)
-    ]
-    results, operands = [], operands_of()
+    given: Sequence[ImageArgument | None] = [None] * len(parts)
+    if destination is not None:
+        given = destinations(kernel.destination_name, destination, sources, command_buffer)
+    calls, results = [], []
+    for images, target in zip(parts, given, strict=True):
+        calls.append(kernel._call(images, size if target is None else target.array.shape))
+    operands = kernel._operands(state)
     for images, target, (call, own) in zip(parts, given, calls, strict=True):
-        array = call.run([image.array for image in images], target and target.array, own.backend, operands)
+        array = call.run([*map(array_of, images)], target and target.array, own.backend, operands)
         results.append(
             image_arguments.in_form_of(images[0].value, array) if target is None else image_arguments.written(target)
         )
@@ -202,7 +193,7 @@ class MPSCNNBatchNormalizationState(BufferState):
     def reset(self) -> None:
         """Discard statistics and sums, as in a new state."""
         self._statistics: BatchStatistics | None = None
-        self._variance: Array | None = None  # of the statistics, computed at first use
+        self._variance: Array | None = None  # of the statistics
         self._sums: BatchGradientSums | None = None
         self._statistics_used = self._sums_used = False
         self._readable_version = self._version
@@ -263,16 +254,8 @@ class MPSCNNBatchNormalizationState(BufferState):
     @property
     def _buffers(self) -> NormalizationBuffers:
         dgamma, dbeta = (None, None) if self._sums is None else (self._sums.dgamma, self._sums.dbeta)
-        return NormalizationBuffers(*self._kernel.scale, dgamma, dbeta, *self._mean_and_variance())
-
-    def _mean_and_variance(self) -> tuple[Array | None, Array | None]:
-        if self._statistics is None:
-            return self._kernel.statistics
-        if self._variance is None:
-            variance = self._statistics.variance
-            assert variance is not None
-            self._variance = read_only(variance)
-        return self._statistics.mean, self._variance
+        statistics = self._kernel.statistics if self._statistics is None else (self._statistics.mean, self._variance)
+        return NormalizationBuffers(*self._kernel.scale, dgamma, dbeta, *statistics)
 
     @property
     def count(self) -> int:
@@ -293,12 +276,12 @@ class MPSCNNBatchNormalizationState(BufferState):
         Raises ``OrderError`` unless they are over as many pixels as the statistics: otherwise a chunk is missing, or
         was encoded twice.
         """
-        if not self.count:
+        if self._statistics is None:
             return None
-        n = 0 if self._sums is None else self._sums.n
-        if n != self.count:
+        n, count = 0 if self._sums is None else self._sums.n, self._statistics.n
+        if n != count:
             raise OrderError(
-                f"batch_normalization_state has gradient sums over {n} pixels and statistics of {self.count}; encode "
+                f"batch_normalization_state has gradient sums over {n} pixels and statistics of {count}; encode "
                 "MPSCNNBatchNormalizationStatisticsGradient once for every chunk of the batch before the gradient"
             )
         return self._sums
@@ -307,10 +290,12 @@ class MPSCNNBatchNormalizationState(BufferState):
         """Store the statistics of a batch so far; after a complete batch, reset the state first."""
         if not isinstance(statistics, BatchStatistics):
             raise TypeError(f"statistics is {shown(statistics)}; it must be a BatchStatistics")
+        n, mean, m2 = statistics
+        variance = read_only(not_negative("variance", m2 / n)) if n else None
         if self._statistics_used:
             self.reset()
-        self._statistics = statistics._replace(mean=read_only(statistics.mean), m2=read_only(statistics.m2))
-        self._variance = None
+        self._statistics = BatchStatistics(n, read_only(mean), read_only(m2)) if n else None
+        self._variance = variance
         self.written()
 
     def write_sums(self, sums: BatchGradientSums) -> None:
@@ -331,7 +316,8 @@ class MPSCNNBatchNormalizationState(BufferState):
 
     def current_statistics(self) -> tuple[Array, Array]:
         """Return mean and variance of the batch, or else of the kernel; ``OrderError`` without either."""
-        mean, variance = self._mean_and_variance()
+        statistics = self._statistics
+        mean, variance = self._kernel.statistics if statistics is None else (statistics.mean, self._variance)
         if mean is None or variance is None:
             raise OrderError(
                 "batch_normalization_state has no statistics, and the data source of its kernel none either; encode "
@@ -353,18 +339,25 @@ class MPSCNNBatchNormalizationState(BufferState):
 
 
 def checked_state(
-    name: str, value: StateLike | None, images: int, command_buffer: MPSCommandBuffer | None = None
+    name: str, value: StateLike | None, chunks: Chunks, command_buffer: MPSCommandBuffer | None = None
 ) -> MPSCNNBatchNormalizationState:
     """Return the state of a batch, also from a list with an entry for each image; ``TypeError`` for another value."""
-    legal = "the MPSCNNBatchNormalizationState that MPSCNNBatchNormalization.result_state_for_source_image returns"
-    state = instance_of(name, one_state(name, value, images), MPSCNNBatchNormalizationState, legal)
-    check_usable(name, state, command_buffer)
+    state = one_state(name, value, images_in(chunks)) if isinstance(value, (list, tuple)) else value
+    if not isinstance(state, MPSCNNBatchNormalizationState):
+        legal = "the MPSCNNBatchNormalizationState that MPSCNNBatchNormalization.result_state_for_source_image returns"
+        raise TypeError(f"{name} is of type {type(state).__name__}; it must be {legal}")
+    if state._reads is not None:
+        check_usable(name, state, command_buffer)
     return state
 
 
 def images_in(chunks: Chunks) -> int:
     """Return the number of images in all chunks."""
-    return sum([chunk.array.shape[0] for chunk in chunks])
+    return sum(map(len, map(array_of, chunks)))
+
+
+FUNCTION = BatchNormalization()
+"""The functional form of the statistics, which depend on neither epsilon nor neuron."""
 
 
 class StatisticsOnly(ImageKernel):
@@ -413,14 +406,15 @@ class MPSCNNBatchNormalizationStatistics(StatisticsOnly, MPSCNNKernel):
         batch_normalization_state : MPSCNNBatchNormalizationState
             The state of the batch. If its statistics were used, a new batch starts.
         """
-        check_encodable(command_buffer)
+        if command_buffer is not None:
+            check_encodable(command_buffer)
         chunks = chunks_of("source_images", source_images, command_buffer)
-        state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks), command_buffer)
+        state = checked_state("batch_normalization_state", batch_normalization_state, chunks, command_buffer)
         require_defaults(self, *WHOLE)
-        check_channels(chunks, state.batch_normalization.number_of_feature_channels)
-        function, statistics = BatchNormalization(), state.batch_so_far()
+        check_channels(chunks, state._kernel.number_of_feature_channels)
+        statistics = state.batch_so_far()
         for chunk in chunks:
-            statistics = function.statistics(chunk.array, statistics, backend=self.backend)
+            statistics = FUNCTION.statistics(chunk.array, statistics, backend=self.backend)
         if statistics is not None and images_in(chunks):
             state.write_statistics(statistics)
         count_reads(chunks)
@@ -453,6 +447,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
     def _set_arguments(self, **values: Any) -> None:
         super()._set_arguments(**values)
+        self._neuron = neuron_of(self.fused_neuron_descriptor)
         slopes = None if self.fused_neuron_descriptor is None else self.fused_neuron_descriptor.data
         channels = self.number_of_feature_channels
         if slopes is not None and len(slopes) != channels:
@@ -469,7 +464,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     @property
     def function(self) -> BatchNormalization:
         """The functional form, with the present epsilon."""
-        return made(BatchNormalization, self.epsilon, neuron_of(self.fused_neuron_descriptor))  # type: ignore[no-any-return]
+        return made(BatchNormalization, self.epsilon, self._neuron)  # type: ignore[no-any-return]
 
     # --- encodes ---
 
@@ -509,10 +504,8 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         chunks = chunks_of("source_image", source_image, command_buffer)
         state = None
         if batch_normalization_state is not None:
-            state = checked_state(
-                "batch_normalization_state", batch_normalization_state, images_in(chunks), command_buffer
-            )
-            if state.batch_normalization is not self:
+            state = checked_state("batch_normalization_state", batch_normalization_state, chunks, command_buffer)
+            if state._kernel is not self:
                 raise ValueError(
                     "batch_normalization_state was made by another kernel; pass one that this kernel's "
                     "result_state_for_source_image() made"
@@ -520,32 +513,34 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         if destination_image is not None and destination_size is not None:
             raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
         size = None if destination_size is None else pair("destination_size", destination_size, low=1)
-        check_encodable(command_buffer)
-        statistics = self._stored_statistics if state is None else state.current_statistics
-        vectors = lambda: (*statistics(), self._loaded.gamma, self._loaded.beta)  # noqa: E731 - may raise, later
-        results = encoded(self, destination_image, (chunks,), size, command_buffer, vectors)
+        if command_buffer is not None:
+            check_encodable(command_buffer)
+        results = encoded(self, destination_image, (chunks,), size, command_buffer, state)
         if state is not None and images_in(chunks):
             state.use_statistics()
         count_reads(chunks)
         if state is not None:
             state._count_read()
-        return results if is_list_of_arrays(source_image) else results[0]
+        return results[0] if chunks and chunks[0].value is source_image else results
 
     encode_batch = batch_form(encode)
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
         if state is not None:
-            checked_state("source_states", state, sources[0].array.shape[0])
+            checked_state("source_states", state, [*sources])
         return self._place(sources, None, None)
 
-    def _stored_statistics(self) -> tuple[Array, Array]:
-        mean, variance = self.statistics
-        if mean is None or variance is None:
+    def _operands(self, state: MPSCNNBatchNormalizationState | None) -> tuple[Array | None, ...]:
+        """Return mean, variance, gamma and beta; ``OrderError`` without statistics."""
+        loaded = self._loaded
+        if state is not None:
+            return *state.current_statistics(), loaded.gamma, loaded.beta
+        if loaded.mean is None or loaded.variance is None:
             raise OrderError(
                 "the data source has no mean and variance, and no batch_normalization_state is given; pass the state "
                 "that MPSCNNBatchNormalizationStatistics has written, or give the data source mean() and variance()"
             )
-        return mean, variance
+        return loaded.mean, loaded.variance, loaded.gamma, loaded.beta
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         gamma, beta = self._loaded.gamma, self._loaded.beta
@@ -648,16 +643,27 @@ class _BatchGradientKernel(WindowedGradient):
         """Return the chunks of both images and the state, checked."""
         gradients = chunks_of("source_gradient", source_gradient, command_buffer)
         sources = chunks_of("source_image", source_image, command_buffer)
-        state = checked_state("batch_normalization_state", given, images_in(gradients), command_buffer)
-        check_pairs(gradients, sources)
-        kernel = state.batch_normalization
-        check_channels(sources, kernel.number_of_feature_channels)
-        if neuron_of(kernel.fused_neuron_descriptor) != neuron_of(self.fused_neuron_descriptor):
+        state = checked_state("batch_normalization_state", given, gradients, command_buffer)
+        if len(gradients) != len(sources):
+            raise ShapeError(
+                f"source_gradient has {len(gradients)} parts and source_image {len(sources)}; both must have as many"
+            )
+        kernel = state._kernel
+        for g, x in zip(gradients, sources, strict=True):
+            if g.array.shape != x.array.shape:
+                raise ShapeError(f"{g.name} has shape {g.array.shape} and {x.name} {x.array.shape}; both must be equal")
+            if x.array.shape[3] != kernel._loaded.number_of_feature_channels:
+                check_channels(sources, kernel._loaded.number_of_feature_channels)  # raises
+        if kernel._neuron != self._neuron:
             raise ValueError(
                 f"fused_neuron_descriptor is {self.fused_neuron_descriptor!r}; the kernel that made "
                 f"batch_normalization_state has {kernel.fused_neuron_descriptor!r}, and both must be equal"
             )
         return gradients, sources, state
+
+    def _set_arguments(self, **values: Any) -> None:
+        super()._set_arguments(**values)
+        self._neuron = neuron_of(self.fused_neuron_descriptor)
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
         g, x = sources
@@ -671,9 +677,9 @@ class _BatchGradientKernel(WindowedGradient):
         g, x = sources
         return x.array.shape, g.array.dtype.newbyteorder("=")
 
-    def _vectors(self, state: MPSCNNBatchNormalizationState) -> tuple[Array, Array, Array, Array]:
-        """Return mean, variance, gamma and beta."""
-        return *state.current_statistics(), *state.batch_normalization.scale
+    def _operands(self, state: MPSCNNBatchNormalizationState) -> tuple[Any, ...]:
+        """Return the function of the forward kernel, mean, variance, gamma and beta."""
+        return state._kernel.function, *state.current_statistics(), *state._kernel.scale
 
 
 @constructed()
@@ -719,9 +725,10 @@ class MPSCNNBatchNormalizationStatisticsGradient(StatisticsOnly, _BatchGradientK
         gradients, sources, state = self._arguments(
             source_gradients, source_images, batch_normalization_state, command_buffer
         )
-        check_encodable(command_buffer)
+        if command_buffer is not None:
+            check_encodable(command_buffer)
         require_defaults(self, *WHOLE_GRADIENT)
-        vectors, function, sums = self._vectors(state), state.batch_normalization.function, state.sums_so_far()
+        (function, *vectors), sums = self._operands(state), state.sums_so_far()
         for g, x in zip(gradients, sources, strict=True):
             sums = function.statistics_gradient(g.array, x.array, *vectors, state=sums, backend=self.backend)
         if sums is not None and images_in(sources):
@@ -771,25 +778,29 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
             raise TypeError("batch_normalization_state and gradient_state are both given; they are the same: pass one")
         given_state = batch_normalization_state if gradient_state is None else gradient_state
         gradients, sources, state = self._arguments(source_gradient, source_image, given_state, command_buffer)
-        check_encodable(command_buffer)
-        results = encoded(
-            *(self, destination_gradient, (gradients, sources), None, command_buffer),
-            lambda: (state.batch_normalization.function, self._vectors(state), state.complete_sums()),
-        )
+        if command_buffer is not None:
+            check_encodable(command_buffer)
+        results = encoded(self, destination_gradient, (gradients, sources), None, command_buffer, state)
         if images_in(sources):
             state.use_sums()
         count_reads((*gradients, *sources))
         state._count_read()
-        return results if is_list_of_arrays(source_gradient) else results[0]
+        return results[0] if gradients and gradients[0].value is source_gradient else results
 
     encode_batch = batch_form(encode)
 
+    def _operands(self, state: MPSCNNBatchNormalizationState) -> tuple[Any, ...]:
+        """Return also the number of pixels of the batch, and its sums."""
+        sums = state.complete_sums() or (0, None, None)
+        return state._kernel.function, *state.current_statistics(), *state._kernel.scale, *sums
+
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        return Computation(
-            compute=lambda images, backend, function, vectors, sums: function.gradient(
-                *images, *vectors, sums=sums, backend=backend
-            )
-        )
+        return Computation(compute=_gradient)
+
+
+def _gradient(images: Sequence[Array], backend: Any, function: Any, *operands: Any) -> Array:
+    *vectors, count, dbeta, dgamma = operands  # of a complete state, so they need no check
+    return registry.call(function, "gradient", (*images, *vectors, dbeta, dgamma), backend=backend, count=count)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

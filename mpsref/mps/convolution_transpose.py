@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpsref.arguments.arrays import DType, Shape
-from mpsref.arguments.parameters import Pair, PairLike, integer, pair
+from mpsref.arguments.parameters import Pair, PairLike, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Convolution, ConvolutionTranspose, Neuron
@@ -149,22 +149,18 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
             No error leaves a written image or a changed property.
         """
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
-        images = source.array.shape[0]
-        paired = one_state("convolution_gradient_state", convolution_gradient_state, images)
-        own = self._to_configure()
-        if paired is not None:
-            size = own._configure_from(paired)
+        images, paired = source.array.shape[0], convolution_gradient_state
+        if isinstance(paired, (list, tuple)):
+            paired = one_state("convolution_gradient_state", paired, images)
+        if isinstance(paired, MPSState) and paired._reads is not None:
             check_usable("convolution_gradient_state", paired, command_buffer)
-            destination_size = _checked_size(size, destination_image, destination_size)
-        result = own._encode(
-            (source,), destination_image, destination_size, return_state, destination_state, command_buffer
-        )
+        given = destination_image, destination_size, return_state, destination_state, command_buffer
+        result = self._encode((source,), *given, state=paired)
         state = result[1] if return_state else one_state("destination_state", destination_state, images)
         if isinstance(state, MPSCNNConvolutionTransposeGradientState):
             state.pair(paired)
         if paired is not None:
             paired._count_read()
-        self._take(own)
         return result
 
     encode_batch = batch_form(encode)
@@ -178,12 +174,12 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         """Return the state; ``source_states`` may contain the state of a convolution."""
         paired = state_of_batch("source_states", source_states, sources[0].array.shape[0])
         if paired is not None:
-            self._check_pair(paired)
+            self._check_state(paired)
         state: MPSCNNConvolutionTransposeGradientState = super()._result_state(sources, None, destination_image)
         state.pair(paired)
         return state
 
-    def _check_pair(self, state: object) -> None:
+    def _check_state(self, state: Any) -> None:
         if not isinstance(state, MPSCNNConvolutionGradientState) or not isinstance(state.kernel, MPSCNNConvolution):
             raise TypeError(
                 f"convolution_gradient_state is of type {type(state).__name__}; it must be the state that "
@@ -196,26 +192,21 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
                 f"those of this kernel are {own}; they must be the same"
             )
 
-    def _configure_from(self, state: MPSCNNConvolutionGradientState) -> Pair:
-        """Set the offsets to those of the convolution's adjoint; return the size of its source."""
-        self._check_pair(state)
-        y, x = state.source.windows
-        self._assign(
-            offset=MPSOffset(0, 0, self.offset.z),
-            kernel_offset_x=x.kernel_offset(),
-            kernel_offset_y=y.kernel_offset(),
-        )
-        return state.source_height, state.source_width
-
-    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
-        if state is None:
-            return self._place(sources, None, None)
-        size = self._configure_from(state)
-        return self._destination_shape(sources, size), sources[0].array.dtype.newbyteorder("=")
-
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        if state is not None:  # the adjoint of its convolution
+            size = state.source_height, state.source_width
+            if asked is not None and (found := asked[1:3] if len(asked) == 4 else asked) != size:
+                raise ShapeError(
+                    f"destination_{'image' if len(asked) == 4 else 'size'} has height and width {found}; with this "
+                    f"convolution_gradient_state it must be {size}, the size of the convolution's source"
+                )
+            y_window, x_window = state.source.windows
+            offset = MPSOffset(0, 0, self.offset.z)
+            offsets = {"kernel_offset_x": x_window.kernel_offset(), "kernel_offset_y": y_window.kernel_offset()}
+            self._assign(offset=offset, **offsets)
+            asked = asked or size
         if asked is not None:
-            return super()._place(sources, asked, state)
+            return super()._place(sources, asked, None)
         properties = self._source_properties(0)
         shape = sources[0].array.shape
         size, (y, x) = reverse_placement(shape[1:3], properties.windows, suggested_method(self.padding))
@@ -228,24 +219,6 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         return self._function(self.offset, (self.kernel_offset_y, self.kernel_offset_x))
 
     recorded = "_kernel", "kernel_offset_x", "kernel_offset_y"
-
-
-def _checked_size(
-    size: Pair, destination_image: ImageLike | None, destination_size: PairLike | None
-) -> PairLike | None:
-    """Return the destination size to use; ``ShapeError`` for a destination of another ``size``."""
-    if destination_image is not None:
-        found, name = image_arguments.destination("destination_image", destination_image, ()).array.shape[1:3], "image"
-    elif destination_size is not None:
-        found, name = pair("destination_size", destination_size, low=1), "size"
-    else:
-        return size
-    if found != size:
-        raise ShapeError(
-            f"destination_{name} has height and width {found}; with this convolution_gradient_state it must be {size}, "
-            "the size of the convolution's source"
-        )
-    return destination_size
 
 
 class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):

@@ -262,6 +262,8 @@ def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[i
 
     Along an axis with mask stride 0 there is one value for all positions.
     """
+    if mask.shape == shape and not any(offset):
+        return mask
     found = empty("mask", shape, MASK, (mask,))
     found.fill(0)
     starts = offset.z, offset.y * strides[0], offset.x * strides[1], 0

@@ -15,8 +15,8 @@ Source: ``MPSCNNLoss.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
-import abc
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
@@ -34,7 +34,7 @@ from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.call import Call, Computation, made
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.encode import ImageKernel
+from mpsref.mps.core.encode import ImageKernel, array_of
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
 from mpsref.mps.core.image_kernels import MPSCNNBinaryKernel, MPSCNNKernel
 from mpsref.mps.core.properties import (
@@ -62,7 +62,7 @@ from mpsref.mps.core.state import (
     one_state,
 )
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
-from mpsref.mps.core.whole_image import IMAGE, SOURCE, require_defaults, require_whole
+from mpsref.mps.core.whole_image import DESTINATION, IMAGE, SOURCE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
     ForwardKernelNode,
     MPSNNFilterNode,
@@ -168,9 +168,20 @@ class MPSCNNLossDescriptor(_Numbers, Descriptor):
     @property
     def function(self) -> Loss:
         """The functional form."""
-        settable = {name: getattr(self, name) for name in SETTABLE}
-        loss: Loss = made(Loss, LOSS_TYPES[self.loss_type], REDUCTIONS[self.reduction_type], **settable)
-        return loss
+        return form_of(self)
+
+
+def form_of(descriptor: MPSCNNLossDescriptor, numbers: object = None, is_reduced: bool = True) -> Loss:
+    """Return the functional form, with the numbers of the descriptor or those of a kernel."""
+    weight, smoothing, epsilon, delta = _numbers_of(numbers or descriptor)
+    reduction: tuple[str, bool] = "none", False
+    if is_reduced:
+        reduction = REDUCTIONS[descriptor.reduction_type], descriptor.reduce_across_batch
+    kind, classes = LOSS_TYPES[descriptor.loss_type], descriptor.number_of_classes
+    return made(Loss, kind, *reduction, weight, smoothing, classes, epsilon, delta)
+
+
+_numbers_of: Callable[[object], tuple[float, float, float, float]] = operator.attrgetter(*NUMBERS)
 
 
 class MPSCNNLossDataDescriptor(NoNewAttributes):
@@ -457,11 +468,6 @@ class _LossKernel(_Described, ImageKernel):
         MPSCNNLossDescriptor._checked_copy, "Type, reduction and parameters, a copy."
     )
 
-    @property
-    def function(self) -> Loss:
-        """The functional form."""
-        return self.loss_descriptor.function
-
 
 class _Settable(_Numbers, _LossKernel):
     """A loss kernel whose numbers can be set after it is made."""
@@ -475,16 +481,18 @@ class _Settable(_Numbers, _LossKernel):
     @property
     def function(self) -> Loss:
         """The functional form, with the present numbers."""
-        return made(replace, super().function, **{name: getattr(self, name) for name in NUMBERS})  # type: ignore[no-any-return]
+        return form_of(self.loss_descriptor, self)
 
 
 class LabelledLoss(MPSCNNKernel):
     """A kernel that writes the loss image to labels, and whose destination is the gradient; not a class of MPS."""
 
-    @property
-    @abc.abstractmethod
-    def function(self) -> Any:
-        """The functional form: :class:`mpsref.Loss`, or an object with its methods."""
+    loss_descriptor: Any
+    function: Alias[Any] = Alias("_function", "The functional form: :class:`mpsref.Loss`, or an object like it.")
+
+    def _set_arguments(self, **values: Any) -> None:
+        super()._set_arguments(**values)
+        self._function = self.loss_descriptor.function  # of a copy that does not change
 
     _form: Alias[Loss] = Alias("function", "The functional form that a backend has.")
 
@@ -519,11 +527,14 @@ class LabelledLoss(MPSCNNKernel):
             If offset, clip rectangle or channel properties are not the defaults.
         """
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
-        targets = labels_of_batch("labels", labels, source.array.shape[0])
+        targets = (
+            labels if type(labels) is MPSCNNLossLabels else labels_of_batch("labels", labels, source.array.shape[0])
+        )
         require_defaults(self, *IMAGE)
         function, x = self.function, source.array
         targets.check_loss_shape(function.loss_shape(x.shape), function.reduction)
-        check_encodable(command_buffer)
+        if command_buffer is not None:
+            check_encodable(command_buffer)
         t, weights = targets.device_read()
         loss = function.forward(x, t, weights, validate=validate, backend=self.backend)
         result = self._encode((source,), destination_image, None, False, None, command_buffer, t, weights)
@@ -642,51 +653,60 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
             image_arguments.source("source_gradient", source_gradient, command_buffer=command_buffer),
             image_arguments.source("source_image", source_image, command_buffer=command_buffer),
         )
-        require_defaults(self, "clip_rect", "destination_feature_channel_offset")
-        for prefix in self.prefixes:
-            require_defaults(self, *(prefix + name for name in SOURCE))
-        if one_per_image(source_state) and all(state == source_state[0] for state in source_state):
-            source_state = [source_state[0]] * len(source_state)  # the numbers are those of all images
-        state = one_state("source_state", source_state, sources[1].array.shape[0])
-        check_encodable(command_buffer)
-        own = self._to_configure()
-        own._configure(state)
-        if state is not None:
+        state: Any = source_state
+        if isinstance(state, (list, tuple)):
+            if one_per_image(state) and all(one == state[0] for one in state):
+                state = [state[0]] * len(state)  # the numbers are those of all images
+            state = one_state("source_state", state, sources[1].array.shape[0])
+        if isinstance(state, MPSNNGradientState) and state._reads is not None:
             check_usable("source_state", state, command_buffer)
+        if command_buffer is not None:
+            check_encodable(command_buffer)
         read, targets = _targets(labels, weights, validate, command_buffer)
-        like = targets[0] if own.compute_label_gradients else sources[1].array
+        like = targets[0] if self.compute_label_gradients else sources[1].array
         given, target = None, None
         if destination_gradient is not None:
-            given = image_arguments.destination(own.destination_name, destination_gradient, sources, command_buffer)
+            given = image_arguments.destination(self.destination_name, destination_gradient, sources, command_buffer)
             target = given.array
             if target.shape != like.shape:
                 raise ShapeError(f"destination_gradient has shape {target.shape}; the result has shape {like.shape}")
-        array = own._placed(sources, like.shape).run([image.array for image in sources], target, own.backend, targets)
+        call, own = self._call(sources, like.shape, state)
+        array = call.run([*map(array_of, sources)], target, own.backend, targets)
         image_arguments.count_reads((*sources, *read))
+        if own is not self:
+            self._take(own, call)
         if state is not None:
             state._count_read()
-        self._take(own)
         return image_arguments.in_form_of(source_gradient, array) if given is None else image_arguments.written(given)
 
     encode_batch = batch_form(encode)
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
         g, x, labels = sources
+        if state is not None:
+            self._check_state(state)
         self._configure(state)
         result = labels if self.compute_label_gradients else x
         return result.array.shape, g.array.dtype.newbyteorder("=")
 
-    def _configure(self, state: Any) -> None:
-        """Set the numbers that a state has recorded."""
-        if state is None:
-            return
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        require_defaults(self, *self._fixed)
+        self._configure(state)
+        return super()._place(sources, asked, state)
+
+    _fixed = (*DESTINATION, *(prefix + name for prefix in MPSCNNBinaryKernel.prefixes for name in SOURCE))
+
+    def _check_state(self, state: Any) -> None:
         if not (isinstance(state, MPSNNGradientState) and issubclass(state.record.kernel_class, MPSNNForwardLoss)):
             raise TypeError(
                 f"source_state is {state!r}; it must be the state that MPSNNForwardLoss.encode(..., "
                 "return_state=True) returns"
             )
-        for name in NUMBERS:
-            setattr(self, name, state.record.extras[name])
+
+    def _configure(self, state: Any) -> None:
+        """Set the numbers that a state has recorded."""
+        if state is not None:
+            self._assign(**{name: state.record.extras[name] for name in NUMBERS})
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         function = self.function
@@ -697,9 +717,11 @@ def _targets(
     labels: ImageLike, weights: ImageLike | None, validate: bool, command_buffer: MPSCommandBuffer | None
 ) -> tuple[list[ImageArgument], tuple[Array, Array | None, bool]]:
     """Return labels and weights as images that are read, and as operands of the kernel."""
-    given = {"labels": labels} if weights is None else {"labels": labels, "weights": weights}
-    read = [image_arguments.source(name, value, command_buffer=command_buffer) for name, value in given.items()]
-    return read, (read[0].array, read[1].array if read[1:] else None, flag("validate", validate))
+    read = [image_arguments.source("labels", labels, command_buffer=command_buffer)]
+    if weights is not None:
+        read.append(image_arguments.source("weights", weights, command_buffer=command_buffer))
+    validate = validate if type(validate) is bool else flag("validate", validate)
+    return read, (read[0].array, None if weights is None else read[1].array, validate)
 
 
 def _with_targets(function: Loss, method: Callable[..., Array]) -> Computation:

@@ -29,6 +29,7 @@ from mpsref.errors import ShapeError
 from mpsref.kernels import BatchNormalization, FullyConnected, LogSoftMax, Neuron, SoftMax
 from mpsref.kernels.softmax import OverChannels
 from mpsref.mps.core import types
+from mpsref.mps.core.call import made
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSKernel
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, instance_of
@@ -390,7 +391,7 @@ class _Normalization(_Limited):
     )
 
     def _function(self) -> BatchNormalization:
-        return BatchNormalization(self.epsilon, self._neuron())
+        return made(BatchNormalization, self.epsilon, self._neuron())  # type: ignore[no-any-return]
 
     def _one(self, part: Array, name: str) -> Array:
         """Return the only matrix: statistics are those of one."""

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
+from types import FunctionType
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -177,15 +178,19 @@ def _joined(updates: Sequence[Update]) -> Update | None:
     """Return two small updates of equal dtypes as one update; ``None`` for other updates."""
     if len(updates) != 2 or updates[0].value.size + updates[1].value.size > LARGEST_JOINED:
         return None
-    kinds = [(g.dtype, v.dtype, [m is None for m in moments]) for g, v, moments in updates]
-    if kinds[0] != kinds[1] or any(gradient.shape != value.shape for gradient, value, _ in updates):
-        return None
     first, second = updates
-    pairs = zip(first.moments, second.moments, strict=True)
+    moments: list[Array | None] = []
+    for update in updates:
+        if update.gradient.shape != update.value.shape:
+            return None
+    if (first.gradient.dtype, first.value.dtype) != (second.gradient.dtype, second.value.dtype):
+        return None
+    for m, n in zip(first.moments, second.moments, strict=True):
+        if (m is None) != (n is None):
+            return None
+        moments.append(None if m is None or n is None else concatenated((m, n)))
     return Update(
-        concatenated((first.gradient, second.gradient)),
-        concatenated((first.value, second.value)),
-        tuple([None if m is None or n is None else concatenated((m, n)) for m, n in pairs]),
+        concatenated((first.gradient, second.gradient)), concatenated((first.value, second.value)), tuple(moments)
     )
 
 
@@ -234,18 +239,21 @@ def _form_class(
     raise TypeError(f"the keywords {', '.join(given) or '(none)'} are no way to encode; one is: {'; or '.join(lines)}")
 
 
-def _moment_array(name: str, value: object, size: int, dtype: DType) -> Array:
+def _moment_array(name: str, value: Any, size: int, dtype: DType) -> Array:
     """Return a moment, which is updated in place."""
-    if not is_array(value):
+    is_usual = type(value) is np.ndarray  # then its own attributes suffice
+    if not is_usual and not is_array(value):
         raise TypeError(
             f"{name} is of type {type(value).__name__}; it is updated in place, so it must be a NumPy array"
         )
-    if not is_writable(value):
+    if not (value.flags.writeable if is_usual else is_writable(value)):
         raise ValueError(f"{name} is read-only; it is updated in place: pass an array that may be written")
     if value.dtype != dtype:
         raise TypeError(f"{name} has dtype {value.dtype}; it must have that of the values, {dtype}")
     if value.size != size:
         raise ShapeError(f"{name} has {value.size} elements; it must have as many as there are values, {size}")
+    if is_usual and value.flags.c_contiguous:
+        return value
     check_elements_apart(name, value)
     return as_array(name, value)
 
@@ -259,25 +267,24 @@ class _Arrays(Form):
     rank: ClassVar[int] = 1
 
     def __init__(self, given: Operands, names: Sequence[str], command_buffer: MPSCommandBuffer | None) -> None:
-        gradient, value = (self._array(name, given[name]) for name in self.required)
+        gradient_name, value_name = self.required
+        gradient, value = self._array(gradient_name, given[gradient_name]), self._array(value_name, given[value_name])
         if gradient.shape != value.shape:
             raise ShapeError(
-                f"{self.required[0]} has shape {gradient.shape}; it must have that of the values, {value.shape}"
+                f"{gradient_name} has shape {gradient.shape}; it must have that of the values, {value.shape}"
             )
-        moments = {
-            name: None
-            if given.get(name) is None
-            else _moment_array(name, self._array(name, given[name]), value.size, value.dtype)
-            for name in names
-        }
-        others: dict[str, Array | None] = {self.required[0]: gradient, **moments}
+        moments: dict[str, Array | None] = dict.fromkeys(names)
+        for name in names:
+            if given.get(name) is not None:
+                moments[name] = _moment_array(name, self._array(name, given[name]), value.size, value.dtype)
+        others: dict[str, Array | None] = {gradient_name: gradient, **moments}
         target = given.get(self.result)
         self._target = None if target is None else self._checked_target(target, value, others)
-        _check_no_overlap(others | {self.required[1]: value}, moments)
+        _check_no_overlap(others | {value_name: value}, moments)
         self.updates = [Update(gradient, value, tuple(moments.values()))]
 
     def _array(self, name: str, value: object) -> Array:
-        array = as_array(name, value)
+        array: Array = value if type(value) is np.ndarray else as_array(name, value)
         if array.dtype not in (np.float32, np.float64):
             raise TypeError(f"{name} has dtype {array.dtype}; it must be float32")
         if array.ndim != self.rank:
@@ -338,18 +345,20 @@ class _States(Form):
         """Make the updates, one for each pair of values and gradients with moments; check the state to write."""
         target = given.get(self.result)
         self._target = None if target is None else instance_of(self.result, target, self.kind)
-        lists: dict[str, Any] = {name: given.get(name) for name in names}
-        count = 1 if values[1] is None else 2
-        present = {name: found for name, found in lists.items() if found is not None}
-        for name, found in present.items():
-            if len(instance_of(name, found, (list, tuple), "a list of one or two vectors")) not in (1, 2):
-                raise ValueError(f"{name} has {len(found)} vectors; it must have one or two")
-        lengths = {len(found) for found in present.values()}
+        lists: dict[str, Any] = dict.fromkeys(names)
+        count, lengths = 1 if values[1] is None else 2, set()
+        for name in names:
+            lists[name] = vectors = given.get(name)
+            if vectors is None:
+                continue
+            if len(instance_of(name, vectors, (list, tuple), "a list of one or two vectors")) not in (1, 2):
+                raise ValueError(f"{name} has {len(vectors)} vectors; it must have one or two")
+            lengths.add(len(vectors))
         if len(lengths) > 1:
             raise ValueError(f"{', '.join(lists)} have different lengths; each must have one vector, or each two")
         updated = min(count, *lengths) if lengths else count
         self._kept = values[updated:]
-        self.updates = []
+        self.updates, arrays = [], {}
         for k in range(updated):
             value = values[k]
             assert value is not None
@@ -361,10 +370,8 @@ class _States(Form):
                     if entry.ndim != 1:
                         raise ShapeError(f"{name}[{k}] has shape {entry.shape}; it must have one axis")
                 moments.append(entry)
+                arrays[f"{name}[{k}]"] = entry
             self.updates.append(Update(gradients[k].ravel(), value.ravel(), tuple(moments)))
-        arrays = {
-            f"{name}[{k}]": update.moments[i] for k, update in enumerate(self.updates) for i, name in enumerate(names)
-        }
         _check_no_overlap(arrays, arrays)
 
 
@@ -397,9 +404,10 @@ class _BatchNormalization(_States):
     kind = MPSCNNNormalizationGammaAndBetaState
 
     def __init__(self, given: Operands, names: Sequence[str], command_buffer: MPSCommandBuffer | None) -> None:
-        states = [instance_of(name, given[name], MPSCNNBatchNormalizationState) for name in self.required]
-        gradient = states[0].device_read(command_buffer)
-        source = gradient if states[-1] is states[0] else states[-1].device_read(command_buffer)
+        first = instance_of(self.required[0], given[self.required[0]], MPSCNNBatchNormalizationState)
+        last = instance_of(self.required[-1], given[self.required[-1]], MPSCNNBatchNormalizationState)
+        gradient = first.device_read(command_buffer)
+        source = gradient if last is first else last.device_read(command_buffer)
         if gradient.gradient_for_gamma is None or gradient.gradient_for_beta is None:
             raise OrderError(
                 f"{self.required[0]} holds no gradients yet; encode MPSCNNBatchNormalizationStatisticsGradient first"
@@ -431,9 +439,14 @@ FORMS: tuple[type[Form], ...] = _Arrays, _Matrices, _Convolution, _BatchNormaliz
 
 def _check_no_overlap(arrays: Mapping[str, Array | None], written: Mapping[str, Array | None]) -> None:
     """Raise ``ValueError`` if an array that is updated in place shares memory with another one."""
-    present = [array for array in arrays.values() if array is not None]
-    owners: list[Any] = [getattr(array, "memory", array) for array in present]
-    if len(set(map(id, owners))) == len(present) and all(getattr(owner, "base", None) is None for owner in owners):
+    owners: set[int] = set()
+    for array in arrays.values():
+        if array is not None:
+            owner = array if type(array) is np.ndarray else getattr(array, "memory", array)
+            if getattr(owner, "base", None) is not None or id(owner) in owners:
+                break
+            owners.add(id(owner))
+    else:
         return  # each has memory of its own
     others, compared = arrays.items(), set()
     for name, moment in written.items():
@@ -488,13 +501,11 @@ class MPSNNOptimizer(MPSKernel):
         keyword, kind = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
         parameters = [inspect.Parameter(name, keyword, default=None) for name in (*names, "command_buffer")]
 
-        @functools.wraps(MPSNNOptimizer.encode)
-        def encode(self: MPSNNOptimizer, *positional: object, **keywords: Any) -> Any:
-            return MPSNNOptimizer.encode(self, *positional, **keywords)
-
-        encode.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter("self", kind), *parameters]
-        )
+        whole: Any = MPSNNOptimizer.encode
+        made = FunctionType(whole.__code__, whole.__globals__, whole.__name__, None, whole.__closure__)
+        made.__kwdefaults__ = whole.__kwdefaults__
+        encode: Any = functools.update_wrapper(made, whole)
+        encode.__signature__ = inspect.Signature([inspect.Parameter("self", kind), *parameters])
         cls.encode = encode  # type: ignore[method-assign]
 
     def __init__(
@@ -569,7 +580,8 @@ class MPSNNOptimizer(MPSKernel):
             )
         names = _stems((*self.moments, *self.optional_moments))
         optional = self._may_be_missing()
-        check_encodable(command_buffer)
+        if command_buffer is not None:
+            check_encodable(command_buffer)
         form_class, named = _form_class(names, optional, tuple(operands))
         form = form_class(operands, named, command_buffer)
         for update in form.updates:
@@ -598,7 +610,7 @@ class MPSNNOptimizer(MPSKernel):
     def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
         """Return the new values and moments."""
         arrays = update.gradient, update.value, *update.moments
-        flat = [None if one is None else one if one.ndim == 1 else one.reshape(-1) for one in arrays]
+        flat = [one if one is None or one.ndim == 1 else one.reshape(-1) for one in arrays]
         value, *moments = self._function().step(*flat, *self._next_step(), backend=self.backend)
         return value, moments
 

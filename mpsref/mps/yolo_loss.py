@@ -29,9 +29,9 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -43,7 +43,7 @@ from mpsref.arguments.parameters import flag, integer, number
 from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
 from mpsref.kernels.loss import REDUCTIONS, Loss, LossForward
-from mpsref.mps.core.call import Call
+from mpsref.mps.core.call import Call, made
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult, batch_form
 from mpsref.mps.core.properties import (
@@ -70,6 +70,7 @@ from mpsref.mps.loss import (
     MPSCNNLossType,
     MPSCNNReductionType,
     check_targets,
+    form_of,
 )
 from mpsref.registry import Backend
 
@@ -107,9 +108,9 @@ class YOLOLoss:
         """Return the shape of the loss image."""
         return self._reduction.loss_shape(shape)
 
-    @property
+    @cached_property
     def _reduction(self) -> Loss:
-        return Loss("meansquarederror", self.reduction, self.reduce_across_batch)
+        return made(Loss, "meansquarederror", self.reduction, self.reduce_across_batch)
 
     def boxes(self, name: str, image: Array) -> Array:
         """Return an image as (N, H, W, A, 5 + K); ``ShapeError`` for channels that are not those of boxes."""
@@ -134,11 +135,11 @@ class YOLOLoss:
         with np.errstate(over="ignore"):
             centre = 1 / (1 + np.exp(-y[..., :2]))
         size = np.array(self.anchors) * np.exp(np.clip(y[..., 2:4], -LARGEST_EXPONENT, LARGEST_EXPONENT))
-        (low, high), (label_low, label_high) = (
-            (middle - extent / 2, middle + extent / 2) for middle, extent in ((centre, size), (t[..., :2], t[..., 2:4]))
-        )
-        common = np.maximum(np.minimum(high, label_high) - np.maximum(low, label_low), 0).prod(axis=-1)
-        union = size.prod(axis=-1) + t[..., 2:4].prod(axis=-1) - common
+        label_centre, label_size = t[..., :2], t[..., 2:4]
+        low = np.maximum(centre - size / 2, label_centre - label_size / 2)
+        high = np.minimum(centre + size / 2, label_centre + label_size / 2)
+        common = np.maximum(high - low, 0).prod(axis=-1)
+        union = size.prod(axis=-1) + label_size.prod(axis=-1) - common
         overlap = np.where(labelled & (union > 0), common / np.where(union > 0, union, 1), 0)
         candidates = np.where(labelled, overlap, -1)
         best = np.arange(len(self.anchors)) == candidates.argmax(axis=-1)[..., None]
@@ -177,7 +178,8 @@ class YOLOLoss:
 
     def elements(self, y: Array, t: Array, weights: Array | None, method: str, backend: str | Backend | None) -> Array:
         """Return the loss or the gradient of each element, like y; boxes that do not count have 0."""
-        y, t = on_host(y), on_host(t)
+        if type(y) is not np.ndarray or type(t) is not np.ndarray:
+            y, t = on_host(y), on_host(t)
         result = np.zeros_like(y)
         boxes = self.boxes("source_image", result)
         for cut, loss, p, q, w in self._terms(y, t, None if weights is None else on_host(weights), backend):
@@ -262,6 +264,9 @@ def _share(default: float, text: str) -> Property[float]:
 TYPES = "xy_loss_type", "wh_loss_type", "confidence_loss_type", "classes_loss_type"
 PARTS = tuple(name.replace("_type", "_descriptor") for name in TYPES)
 SCALES = "scale_xy", "scale_wh", "scale_object", "scale_class"
+_parts_of: Callable[[object], tuple[MPSCNNLossDescriptor, ...]] = operator.attrgetter(*PARTS)
+_form_of_part = partial(form_of, is_reduced=False)
+_scales_of: Callable[[object], tuple[float, float, float, float]] = operator.attrgetter(*SCALES)
 SETTABLE = (
     "reduce_across_batch", "rescore", *SCALES, "scale_no_object", "min_iou_for_object_presence",
     "max_iou_for_object_absence", *PARTS,
@@ -347,24 +352,22 @@ class MPSCNNYOLOLossDescriptor(Descriptor):
     @property
     def function(self) -> YOLOLoss:
         """The functional form."""
-        parts = (getattr(self, name).function for name in PARTS)
-        xy, wh, confidence, classes = (replace(part, reduction="none", reduce_across_batch=False) for part in parts)
-        x, w, o, c = (getattr(self, name) for name in SCALES)
+        xy, wh, confidence, classes = map(_form_of_part, _parts_of(self))
         return YOLOLoss(
             (xy, wh, confidence, classes),
             self.anchor_boxes,
             REDUCTIONS[self.reduction_type],
             self.reduce_across_batch,
             self.rescore,
-            (x, w, o, c),
+            _scales_of(self),
             self.scale_no_object,
             self.min_iou_for_object_presence,
             self.max_iou_for_object_absence,
         )
 
     def copy(self) -> Self:
-        """Return an equal descriptor with parts of its own."""
-        return copy.deepcopy(self)
+        """Return an equal descriptor with parts of its own, which can be changed."""
+        return copy.deepcopy(self)._fixed(False)
 
 
 # --- kernel and node --------------------------------------------------------------------------------------------------
@@ -396,7 +399,6 @@ class MPSCNNYOLOLoss(LabelledLoss):
     number_of_anchor_boxes = Alias("loss_descriptor.number_of_anchor_boxes", "The number of anchor boxes.")
     anchor_boxes = Alias("loss_descriptor.anchor_boxes", "Width and height of each anchor box.")
 
-    function: Alias[YOLOLoss] = Alias("loss_descriptor.function", "The functional form.")
     _form = Alias("function.parts", "The functional form of a part.", operator.itemgetter(0))
 
     def encode(  # type: ignore[override]  # as Apple's selectors differ

@@ -10,6 +10,7 @@ import pytest
 from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
+from mpsref.kernels.batch_normalization import BatchStatistics
 
 F32 = np.float32
 
@@ -338,6 +339,19 @@ def test_no_statistics_at_all() -> None:
             call()
     assert snapshot(step.state) == before
     assert step.state.mean is step.state.variance is None
+
+
+def test_statistics_that_an_application_writes() -> None:
+    """Those over no pixels are none; a negative variance is refused before anything changes."""
+    step = Step()
+    with pytest.raises(ValueError, match=r"^variance\[0\] is -1.0; it must be >= 0"):
+        step.state.write_statistics(BatchStatistics(4, np.zeros(1, F32), np.full(1, -4, F32)))
+    step.state.write_statistics(BatchStatistics(0, np.zeros(1, F32), np.zeros(1, F32)))
+    assert step.state.count == 0
+    with pytest.raises(OrderError, match="no statistics"):
+        step.norm.encode(X, batch_normalization_state=step.state)
+    step.state.write_statistics(BatchStatistics(4, np.full(1, 3, F32), np.full(1, 10, F32)))
+    assert flat(step.norm.encode(X, batch_normalization_state=step.state)) == [-1.5, -0.5, 1.5, 2.5]
 
 
 def test_reset_makes_a_state_as_new() -> None:

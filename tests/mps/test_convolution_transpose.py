@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,32 @@ def test_the_state_says_what_it_is_paired_with() -> None:
     made = transpose.result_state_for_source_image(y, [state], np.zeros_like(x))
     assert (made.convolution_transpose, made.convolution) == (transpose, convolution)
     assert transpose.result_state_batch_for_source_image(y, (), np.zeros_like(x)).convolution is None
+
+
+def test_repeated_pairs_have_the_geometry_of_their_state() -> None:
+    """Also after the offsets were set, with another state, and with none."""
+    one, _ = pair_of(descriptor())
+    states = []
+    for offset, width in ((0, 7), (1, 7), (1, 6)):
+        source = mps.ArrayConvolutionDataSource(descriptor(), np.ones((1, 1, 3, 1), np.float32))
+        convolution = mps.MPSCNNConvolution(source, backend="reference", offset=(offset, 0, 0))
+        states.append(convolution.encode(row(*range(width)), destination_size=(1, 3), return_state=True)[1])
+    x, order = row(1, 2, 3), (0, 0, 1, 2, 2, 0)
+    for k, target in itertools.product(order, (None, "destination_image", "destination_state")):
+        one.kernel_offset_x = 5
+        call: dict[str, Any] = {"convolution_gradient_state": states[k]}
+        expected = pair_of(descriptor())[0].encode(x, **call)
+        if target == "destination_image":
+            call[target] = np.full_like(expected, 9)
+        elif target is not None:
+            call[target] = one.result_state_for_source_image(x)
+        np.testing.assert_array_equal(one.encode(x, **call), expected)
+        assert one.kernel_offset_x != 5
+        if target == "destination_state":
+            assert call[target].convolution is states[k].convolution
+        one.kernel_offset_x = 0
+        plain = pair_of(descriptor())[0].encode(x, destination_size=(1, 7))
+        np.testing.assert_array_equal(one.encode(x, destination_size=(1, 7)), plain)
 
 
 def test_a_pair_that_does_not_fit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import mpsref
 from mpsref import OrderError, ShapeError, UnsupportedError, mps
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS
 from tests.mps.fakes import NAMES
+from tests.subjects.classes import YOLO
 
 F32 = np.float32
 Y = np.array([[[[1, 2], [3, 4]]], [[[0, 0], [1, 1]]]], F32)
@@ -160,6 +162,47 @@ def test_a_state_carries_four_numbers() -> None:
     _, other = mps.MPSCNNPoolingMax(1, 1).encode(Y, return_state=True)
     with pytest.raises(TypeError, match="it must be the state that MPSNNForwardLoss"):
         gradient.encode(np.ones_like(image), Y, T, None, other)
+
+
+def test_repeated_gradients_have_the_numbers_of_their_state() -> None:
+    """Also after a number was set, and for labels of another shape."""
+    forward = mps.MPSNNForwardLoss(mps.MPSCNNLossDescriptor("huber", "sum"))
+    states = []
+    for forward.delta in (0.5, 2.0):
+        image, state = forward.encode(Y, T, return_state=True)
+        states.append(state)
+    gradient, wide = mps.MPSNNLossGradient(mps.MPSCNNLossDescriptor("huber", "sum")), np.zeros((2, 1, 2, 3), F32)
+    for k in (0, 0, 1, 0, 1, 1):
+        delta = (0.5, 2.0)[k]
+        np.testing.assert_array_equal(gradient.encode(np.ones_like(image), Y, T, None, states[k]), np.minimum(Y, delta))
+        gradient.compute_label_gradients = True
+        found = gradient.encode(np.ones_like(image), Y, wide, None, states[k])
+        np.testing.assert_array_equal(found[..., :2], -np.minimum(Y, delta))
+        assert not found[..., 2:].any()
+        gradient.compute_label_gradients = False
+        gradient.delta = 1.0
+        np.testing.assert_array_equal(gradient.encode(np.ones_like(image), Y, T), np.minimum(Y, 1))
+
+
+@pytest.mark.parametrize("kind", [mps.MPSCNNLoss, mps.MPSNNForwardLoss, mps.MPSNNLossGradient, mps.MPSCNNYOLOLoss])
+def test_the_descriptor_of_a_kernel_cannot_be_changed(kind: Any) -> None:
+    """It was changed before: the loss image had the new numbers, the gradient those of the first encode."""
+    own = YOLO.copy() if kind is mps.MPSCNNYOLOLoss else squared()
+    made = kind(own)
+    own.reduction_type = "mean"
+    for kernel in (made, made.copy(), copy.deepcopy(made), type(made).from_json(made.to_json())):
+        descriptor = kernel.loss_descriptor
+        parts = [descriptor.xy_loss_descriptor] if kind is mps.MPSCNNYOLOLoss else []
+        for one in (descriptor, *parts):
+            for name in ("reduction_type", "reduce_across_batch"):
+                with pytest.raises(AttributeError, match=f"^{name} of {type(one).__name__} is read-only: .* copy"):
+                    setattr(one, name, 1)
+        assert descriptor.reduction_type is mps.MPSCNNReductionType.Sum
+        changed = descriptor.copy()
+        changed.reduction_type = "mean"
+        for one in (part for part in vars(changed).values() if isinstance(part, mps.MPSCNNLossDescriptor)):
+            one.weight = 2
+        assert kind(changed).loss_descriptor == changed != descriptor
 
 
 def test_the_loss_image_is_that_of_the_labels() -> None:

@@ -100,18 +100,8 @@ class Computation(NamedTuple):
             images = [*images, *self.operands_for(images[0], operands)]  # in the dtypes that go with the images
         return registry.run_one(self.problem, *images, out=out, backend=backend)
 
-    def write(
-        self, images: Sequence[Array], out: Array, backend: str | Backend | None, operands: Sequence[Any] | None
-    ) -> None:
-        """Write the region ``out``; ``images`` are the regions of the sources that are read."""
-        if self.compute is None and self.is_all:
-            self.computed(images, backend, operands, out)
-            return
-        for problem, part in self.each:
-            registry.run_one(problem, *images, out=out[part], backend=backend)
-        if self.each:
-            return
-        result = self.computed(images, backend, operands)
+    def put(self, result: Any, out: Array) -> None:
+        """Write the region ``out`` from the result of the problem or of the function."""
         if self.result is not None:
             result = self.result(result)
         with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
@@ -159,8 +149,8 @@ class Call(NamedTuple):
     """Whether the region is all of the destination."""
     is_empty: bool = False
     """Whether the region has no elements."""
-    is_result: bool = False
-    """Whether the destination is the result of the problem."""
+    is_all: bool = False
+    """Whether the region is the result of the problem."""
     record: Any = None
     """The :class:`ForwardRecord` of the encode, or that of the state that configured it."""
     key: tuple[Hashable, ...] = ()
@@ -196,20 +186,26 @@ class Call(NamedTuple):
             if index is not None:
                 images[k] = images[k][index]
         if target is None:
-            if is_direct and self.is_result:
+            if is_direct and self.is_all and self.is_whole:
                 return computation.computed(images, backend, operands)  # type: ignore[no-any-return, union-attr]
             target = arrays.empty(self.name, self.shape, (self.dtype or dtype).newbyteorder("="), sources)
             if not self.is_whole:
                 target.fill(0)
         if computation is None or self.is_empty:
             return target
-        out = target if self.is_whole else target[self.region]
-        if is_direct:
-            computation.write(images, out, backend, operands)
-            return target
-        wide = np.result_type(target.dtype, *(source.dtype for source in sources)).newbyteorder("=")
-        result = arrays.empty("the result", out.shape, wide, (target,))
-        computation.write([image.astype(wide, copy=False) for image in images], result, backend, operands)
-        with np.errstate(over="ignore"):
-            out[...] = result
+        result = out = target if self.is_whole else target[self.region]
+        if not is_direct:
+            wide = np.result_type(target.dtype, *(source.dtype for source in sources)).newbyteorder("=")
+            result = arrays.empty("the result", out.shape, wide, (target,))
+            images = [image.astype(wide, copy=False) for image in images]
+        if self.is_all and computation.compute is None:
+            computation.computed(images, backend, operands, result)
+        elif computation.each:
+            for problem, part in computation.each:
+                registry.run_one(problem, *images, out=result[part], backend=backend)
+        else:
+            computation.put(computation.computed(images, backend, operands), result)
+        if not is_direct:
+            with np.errstate(over="ignore"):
+                out[...] = result
         return target

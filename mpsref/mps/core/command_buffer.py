@@ -124,7 +124,8 @@ def check_encodable(command_buffer: MPSCommandBuffer | None) -> None:
         raise TypeError(
             f"command_buffer is of type {type(command_buffer).__name__}; it must be an MPSCommandBuffer or None"
         )
-    command_buffer.check_open()
+    if command_buffer._status is not MTLCommandBufferStatus.NotEnqueued:
+        command_buffer.check_open()  # raises
 
 
 def check_not_a_command_buffer(name: str, value: object, instead: str = "encode(..., command_buffer=buffer)") -> None:

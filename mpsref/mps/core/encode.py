@@ -77,7 +77,7 @@ def part(shape: Shape, index: Index) -> Shape:
 
 
 WHOLE = slice(None)
-_array_of, _shape_of = operator.attrgetter("array"), operator.attrgetter("array.shape")
+array_of, _shape_of = operator.attrgetter("array"), operator.attrgetter("array.shape")
 _properties: Callable[[Sequence[Any]], SourceProperties] = functools.partial(tuple.__new__, SourceProperties)
 """``SourceProperties._make``, without its check of the length."""
 _READERS = {
@@ -148,8 +148,9 @@ class ImageKernel(MPSKernel):
         destination_state: DestinationState,
         command_buffer: MPSCommandBuffer | None,
         *operands: Any,
+        state: Any = None,
     ) -> Encoded:
-        """Encode a forward kernel; see :meth:`MPSCNNKernel.encode`."""
+        """Encode a forward kernel; see :meth:`MPSCNNKernel.encode`. ``state`` is one that it reads."""
         states, given, asked = None, None, None
         if destination_state is not None:
             states = self._checked_states(destination_state, sources[0].array.shape[0], command_buffer)
@@ -162,11 +163,11 @@ class ImageKernel(MPSKernel):
             asked = given.array.shape
         else:
             raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
-        call, own = self._call(sources, asked)
+        call, own = self._call(sources, asked, state)
         if isinstance(states, list):
             own._check_each_image(sources, call, len(states))
         target = None if given is None else given.array
-        array = call.run([*map(_array_of, sources)], target, own.backend, operands or None)
+        array = call.run([*map(array_of, sources)], target, own.backend, operands or None)
         result = (
             image_arguments.in_form_of(sources[0].value, array) if given is None else image_arguments.written(given)
         )
@@ -218,8 +219,8 @@ class ImageKernel(MPSKernel):
             region,
             is_whole,
             is_empty,
-            computation is not None and computation.is_all and is_whole and not is_empty,
-            self._record(sources, indices, shape, region) if state is None else state.record,
+            computation is not None and computation.is_all,
+            self._record(sources, indices, shape, region),
         )
 
     def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Sequence[Index], Region]:
@@ -516,7 +517,7 @@ class ImageKernel(MPSKernel):
         command_buffer: MPSCommandBuffer | None,
     ) -> RecordedState | list[RecordedState]:
         """Return the state of a batch, or a list with one for each image, unless all images must share a state."""
-        if self.is_result_state_reused_across_batch or not one_per_image(value):
+        if not isinstance(value, (list, tuple)) or self.is_result_state_reused_across_batch or not one_per_image(value):
             state: RecordedState = one_state("destination_state", value, images)
             self._check_destination_state(state)
             check_usable("destination_state", state, command_buffer)

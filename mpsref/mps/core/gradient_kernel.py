@@ -15,8 +15,8 @@ from mpsref.arguments.parameters import Pair, integer
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.call import Call
-from mpsref.mps.core.clip_regions import count
+from mpsref.mps.core.call import Call, Index
+from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, count_reads
@@ -24,7 +24,7 @@ from mpsref.mps.core.image_kernels import MPSCNNBinaryKernel
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property, constructed, instance_of
 from mpsref.mps.core.reads import check_usable
-from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, one_per_image, one_state
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, StateLike, one_per_image, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
@@ -176,6 +176,12 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     def _run_with_state(self, state: Any, call: Call, images: Sequence[Array], target: Array | None) -> Array | None:
         """Compute the destination; a family may also write ``state``, and return ``None`` for no destination."""
         return call.run(images, target, self.backend)
+
+    def _record(
+        self, sources: Sequence[ImageArgument], indices: Sequence[Index], shape: Shape, region: Region
+    ) -> ForwardRecord:
+        """Return the record of the forward pass, if there is one."""
+        return super()._record(sources, indices, shape, region) if self._state is None else self._state.record
 
     def _check_state(self, state: Any) -> None:
         call = f"{self.forward_class.__name__}.encode(..., return_state=True)"

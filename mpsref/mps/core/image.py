@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import ClassVar, Self, TypeGuard
 
 import numpy as np
@@ -33,10 +33,11 @@ from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.properties import Alias, Labelled, NoNewAttributes, PropertyError, hinting, instance_of, refusal
-from mpsref.mps.core.reads import ReadCounted
+from mpsref.mps.core.reads import ReadCounted, check_usable
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
 
 CHANNELS_PER_SLICE = 4
+_array_of = attrgetter("_array")
 
 
 def length(low: int) -> Callable[[str, object], int]:
@@ -508,21 +509,34 @@ class MPSImageBatch(tuple[MPSImage, ...]):
 
 def is_batch(value: object) -> TypeGuard[Sequence[MPSImage]]:
     """Return whether ``value`` is a batch: a list or tuple with an image."""
-    return isinstance(value, (list, tuple)) and any(isinstance(image, MPSImage) for image in value)
+    if isinstance(value, (list, tuple)):
+        for image in value:
+            if isinstance(image, MPSImage):
+                return True
+    return False
 
 
-def pixels(name: str, value: ArrayLike | MPSImage | Sequence[MPSImage]) -> Array:
+def pixels(
+    name: str, value: ArrayLike | MPSImage | Sequence[MPSImage], command_buffer: MPSCommandBuffer | None = None
+) -> Array:
     """Return the pixels (N, H, W, C) of an image, a batch, a list of images, or an array.
 
-    The pixels of an image are its own array; those of a batch are a copy. Errors are those of :class:`MPSImage`.
+    The pixels of an image are its own array; those of a batch are a copy. Errors are those of :class:`MPSImage`, and
+    ``OrderError`` for a temporary image that a kernel on ``command_buffer`` may not use.
 
     >>> pixels("source_image", [MPSImage(np.ones((1, 2, 2, 1), np.float16))] * 3).shape
     (3, 2, 2, 1)
     """
     if isinstance(value, MPSImage):
-        return value.array
-    if is_batch(value):
-        return arrays.concatenated([image.array for image in MPSImageBatch(value)])
+        if value._reads is not None:
+            check_usable(name, value, command_buffer)
+        return value._array
+    if type(value) is MPSImageBatch or is_batch(value):
+        batch = value if type(value) is MPSImageBatch else MPSImageBatch(value)  # a batch was checked when it was made
+        for image in batch:
+            if image._reads is not None:
+                check_usable(name, image, command_buffer)
+        return arrays.concatenated([*map(_array_of, batch)])
     return _checked(name, value)
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
@@ -19,7 +20,6 @@ from mpsref.arguments.arrays import DTYPES, Array
 from mpsref.errors import ShapeError
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
 from mpsref.mps.core.image import MPSImage, MPSImageBatch, is_batch, pixels
-from mpsref.mps.core.reads import check_usable
 
 ImageLike: TypeAlias = ArrayLike | MPSImage | Sequence[MPSImage]
 """An array (N, H, W, C), an image or a batch of images; some kernels accept a list of arrays."""
@@ -42,14 +42,8 @@ class ImageArgument(NamedTuple):
     array: Array
     """(N, H, W, C); the pixels of a batch of images are a copy."""
 
-    @property
-    def memory(self) -> list[Array]:
-        """The arrays that hold the pixels."""
-        if isinstance(self.value, (list, tuple)) and is_batch(self.value):
-            return [image.array for image in self.value]
-        return [self.array]
 
-
+_array_of = operator.attrgetter("_array")
 _DTYPES = frozenset(map(np.dtype, DTYPES))
 
 
@@ -74,13 +68,6 @@ def check_pairs_of_lists(g: ImageArgument, x: ImageArgument) -> None:
         )
 
 
-def _check_usable(name: str, value: ImageLike, command_buffer: MPSCommandBuffer | None) -> None:
-    """Raise ``OrderError`` for a temporary image that a kernel on this command buffer may not use."""
-    for image in value if is_batch(value) else (value,):
-        if isinstance(image, MPSImage) and image._reads is not None:
-            check_usable(name, image, command_buffer)
-
-
 def source(
     name: str, value: ImageLike, lists: bool = False, command_buffer: MPSCommandBuffer | None = None
 ) -> ImageArgument:
@@ -99,9 +86,7 @@ def source(
             if len(sizes) > 1:
                 raise ShapeError(f"{name} is a list of images with (H, W, C) of {sorted(sizes)}; all must be equal")
             return ImageArgument(name, value, arrays.concatenated(images))
-        array = pixels(name, value)
-        _check_usable(name, value, command_buffer)
-        return ImageArgument(name, value, array)
+        return ImageArgument(name, value, pixels(name, value, command_buffer))
     check_not_a_command_buffer(name, value)
     return ImageArgument(name, value, arrays.as_image(name, value))
 
@@ -122,11 +107,10 @@ def destination(
         raise ValueError(f"{name} is given and {sources[-1].name} is a list; pass one array, or no destination")
     if type(value) is np.ndarray:
         given = ImageArgument(name, value, value)
+    elif isinstance(value, MPSImage) or is_batch(value):
+        given = ImageArgument(name, value, pixels(name, value, command_buffer))
     elif arrays.is_array(value):
         given = ImageArgument(name, value, arrays.as_array(name, value))
-    elif isinstance(value, MPSImage) or is_batch(value):
-        given = ImageArgument(name, value, pixels(name, value))
-        _check_usable(name, value, command_buffer)
     else:
         raise TypeError(
             f"{name} is of type {type(value).__name__}; it is written in place, so it must be an MPSImage, a batch of "
@@ -136,12 +120,18 @@ def destination(
         raise ShapeError(f"{name} has shape {given.array.shape}; it must have the four axes (N, H, W, C)")
     if given.array.dtype.newbyteorder("=") not in _DTYPES:
         raise TypeError(f"{name} has dtype {given.array.dtype}; it must be one of {', '.join(DTYPES)}")
-    others = [(argument.name, other) for argument in sources for other in argument.memory]
-    written = given.memory
+    others: list[tuple[str, Array]] = []
+    for source_name, form, array in sources:
+        if isinstance(form, (list, tuple)) and is_batch(form):
+            others += zip(itertools.repeat(source_name), map(_array_of, form))
+        else:
+            others.append((source_name, array))
+    written = [*map(_array_of, value)] if isinstance(value, (list, tuple)) else [given.array]
     for k, memory in enumerate(written):
         arrays.check_written(name, memory, others, "image")
         for before in written[:k]:
-            arrays.check_apart(f"image {k} of {name}", memory, "another image of the batch", before)
+            if type(memory) is not np.ndarray or type(before) is not np.ndarray or np.may_share_memory(memory, before):
+                arrays.check_apart(f"image {k} of {name}", memory, "another image of the batch", before)
     return given
 
 
@@ -160,7 +150,7 @@ def in_form_of(value: ImageLike, array: Array) -> ImageResult:
         return array
     lengths = _lengths(value)
     if lengths is not None:
-        return [array[end - length : end] for end, length in zip(accumulate(lengths), lengths, strict=True)]
+        return [array[end - length : end] for end, length in zip(itertools.accumulate(lengths), lengths, strict=True)]
     return MPSImageBatch.from_array(array, copy=False) if is_batch(value) else array
 
 

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, TypeVar
 import numpy as np
 
 from mpsref.arguments.text import shown
-from mpsref.mps.core.properties import PropertyHolder, hinting, instance_of
+from mpsref.mps.core.properties import PropertyError, PropertyHolder, check_keywords, hinting, instance_of
 
 KEYS = ("class", "properties", "version")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -188,7 +188,31 @@ def secure_coding(
 
 
 class Descriptor(PropertyHolder, SecureCoding):
-    """Parameters that can be set, of kernels, which copy the descriptor when they are made."""
+    """Parameters that can be set, of kernels, which copy the descriptor when they are made; such a copy is fixed."""
+
+    __slots__ = ("_is_fixed",)
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Return a descriptor that can be changed."""
+        check_keywords(cls, kwargs)
+        return super().__new__(cls)._fixed(False)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Raise ``PropertyError`` for the copy of a kernel: calls of the kernel were prepared with its values."""
+        if not name.startswith("_") and self._is_fixed:
+            raise PropertyError(
+                f"{name} of {type(self).__name__} is read-only: this descriptor is the copy of a kernel or node; set "
+                "it in a descriptor.copy(), and make another kernel with that"
+            )
+        super().__setattr__(name, value)
+
+    def _fixed(self, value: bool) -> Self:
+        """Set whether no property can be set, nor those of the descriptors in it; return the object."""
+        self._is_fixed = value
+        for part in vars(self).values():
+            if isinstance(part, Descriptor):
+                part._fixed(value)
+        return self
 
     def check(self) -> None:
         """Raise ``ValueError`` unless the properties fit each other."""
@@ -198,11 +222,11 @@ class Descriptor(PropertyHolder, SecureCoding):
         """Return a copy of a descriptor whose properties fit each other: the check of a property of a kernel."""
         descriptor = instance_of(name, value, cls)
         descriptor.check()
-        return descriptor.copy()
+        return descriptor.copy()._fixed(True)
 
     def copy(self) -> Self:
-        """Return an equal descriptor."""
-        return copy.copy(self)
+        """Return an equal descriptor, which can be changed."""
+        return copy.copy(self)._fixed(False)
 
     def __repr__(self) -> str:
         """Return a call with the required arguments and the values that differ from their defaults."""
