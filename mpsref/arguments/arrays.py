@@ -205,7 +205,7 @@ def concatenated(parts: Sequence[Any]) -> Array:
     """Return arrays one after the other along the first axis: on the device of one of them, if it is there."""
     for part in parts:
         if type(part) is not np.ndarray and is_on_device(part):
-            first, *others = [placed_like(one, part) for one in parts]
+            first, *others = [placed_like(other, part) for other in parts]
             return cast(Array, first.joined(others))
     return np.concatenate(parts)
 

@@ -264,12 +264,12 @@ def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[i
     """
     if mask.shape == shape and not any(offset):
         return mask
-    found = empty("mask", shape, MASK, (mask,))
-    found.fill(0)
+    moved = empty("mask", shape, MASK, (mask,))
+    moved.fill(0)
     starts = offset.z, offset.y * strides[0], offset.x * strides[1], 0
     parts = [overlap(*axis) for axis in zip(starts, shape, mask.shape, strict=True)]
-    found[tuple([written for written, _ in parts])] = mask[tuple([read for _, read in parts])]
-    return found
+    moved[tuple([written for written, _ in parts])] = mask[tuple([read for _, read in parts])]
+    return moved
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -366,7 +366,7 @@ class LabelsOfImages:
     def __init__(self, name: str, labels: Sequence[MPSCNNLossLabels]) -> None:
         """Raise ``ShapeError`` unless each object has the labels of one image, and all have or lack weights."""
         self._labels = labels
-        read = [one.device_read() for one in labels]
+        read = [part.device_read() for part in labels]
         for k, (t, w) in enumerate(read):
             if t.shape[0] != 1 or t.shape != read[0][0].shape or (w is None) != (read[0][1] is None):
                 raise ShapeError(
@@ -376,23 +376,23 @@ class LabelsOfImages:
 
     def device_read(self) -> tuple[Array, Array | None]:
         """Return labels and weights (N, H, W, C) for a kernel that is encoded now."""
-        labels, weights = zip(*(one.device_read() for one in self._labels), strict=True)
+        labels, weights = zip(*(part.device_read() for part in self._labels), strict=True)
         return concatenated(labels), None if weights[0] is None else concatenated(weights)
 
     def check_loss_shape(self, shape: ImageShape, reduction: str) -> None:
         """Raise ``ShapeError`` unless the loss image of a kernel has the size that all objects have."""
-        for one in self._labels:
-            one.check_loss_shape((1, *shape[1:]), reduction)
+        for part in self._labels:
+            part.check_loss_shape((1, *shape[1:]), reduction)
 
     def device_write(self, loss: Array) -> None:
         """Write the loss image of each object."""
-        for k, one in enumerate(self._labels):
-            one.device_write(loss[k : k + 1].copy())
+        for k, part in enumerate(self._labels):
+            part.device_write(loss[k : k + 1].copy())
 
     def synchronize(self) -> None:
         """Make all objects readable by the host."""
-        for one in self._labels:
-            one.synchronize()
+        for part in self._labels:
+            part.synchronize()
 
 
 def labels_of_batch(name: str, value: object, images: int | None = None) -> MPSCNNLossLabels | LabelsOfImages:
@@ -404,12 +404,12 @@ def labels_of_batch(name: str, value: object, images: int | None = None) -> MPSC
     if isinstance(value, MPSCNNLossLabels):
         return value
     given = instance_of(name, value, (list, tuple), legal)
-    labels = [instance_of(f"{name}[{k}]", one, MPSCNNLossLabels, legal) for k, one in enumerate(given)]
+    labels = [instance_of(f"{name}[{k}]", part, MPSCNNLossLabels, legal) for k, part in enumerate(given)]
     if images is not None and len(labels) != images:
         raise ShapeError(
             f"{name} is a list of {len(labels)}; it must have one MPSCNNLossLabels for each of {images} images"
         )
-    return labels[0] if len({id(one) for one in labels}) == 1 else LabelsOfImages(name, labels)
+    return labels[0] if len({id(part) for part in labels}) == 1 else LabelsOfImages(name, labels)
 
 
 def check_targets(predictions: Shape, targets: Sequence[Shape | None], of: str = "") -> None:
@@ -655,7 +655,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         )
         state: Any = source_state
         if isinstance(state, (list, tuple)):
-            if one_per_image(state) and all(one == state[0] for one in state):
+            if one_per_image(state) and all(entry == state[0] for entry in state):
                 state = [state[0]] * len(state)  # the numbers are those of all images
             state = one_state("source_state", state, sources[1].array.shape[0])
         if isinstance(state, MPSNNGradientState) and state._reads is not None:
@@ -801,7 +801,7 @@ class LabelledLossNode(MPSNNFilterNode):
 
     def _compute(self, step: StepCall, *images: Array) -> Array:
         wide = np.result_type(images[0], np.float32)
-        targets = [one if one is None or one.dtype <= wide else one.astype(wide) for one in step.prepared]
+        targets = [image if image is None or image.dtype <= wide else image.astype(wide) for image in step.prepared]
         step.state["loss"] = self._function.forward(*images, *targets, backend=step.backend)
         return step.call.run(images, None, step.backend, targets)
 

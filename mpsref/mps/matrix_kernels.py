@@ -42,10 +42,10 @@ Stored = TypeVar("Stored", MPSMatrix, MPSVector)
 
 
 def _origin(name: str, value: object) -> MTLOrigin:
-    found = types.origin(name, value)
-    if found.z:
-        raise ValueError(f"{name}.z is {found.z}; it must be 0")
-    return found
+    corner = types.origin(name, value)
+    if corner.z:
+        raise ValueError(f"{name}.z is {corner.z}; it must be 0")
+    return corner
 
 
 def _origin_property(of: str) -> Property[MTLOrigin]:
@@ -107,8 +107,8 @@ class _MatrixKernel(MPSKernel):
         if value is None:
             n, height, width = shape
             value = MPSMatrix(np.zeros((self.batch_start + n, corner.x + height, corner.y + width), like.dtype))
-        found = _kind_of(name, value, MPSMatrix)
-        array, (n, height, width) = found.data, shape
+        result = _kind_of(name, value, MPSMatrix)
+        array, (n, height, width) = result.data, shape
         part = array[self.batch_start :, corner.x :, corner.y :][:n, :height, :width]
         if part.shape != shape:
             raise ShapeError(
@@ -119,7 +119,7 @@ class _MatrixKernel(MPSKernel):
         for target, values in (*zip(part, rows, strict=True), *vectors):
             if target is not None:
                 target[...] = values
-        return found
+        return result
 
     @staticmethod
     def _vector(name: str, value: object, length: int) -> Array:
@@ -147,7 +147,7 @@ class _MatrixKernel(MPSKernel):
 
     def _each(self, function: Callable[..., Array], *parts: Array) -> list[Array]:
         """Return what a function of images computes of the rows of each matrix, as rows."""
-        return [function(*map(_images, one), backend=self.backend)[:, 0, 0] for one in zip(*parts, strict=True)]
+        return [function(*map(_images, rows), backend=self.backend)[:, 0, 0] for rows in zip(*parts, strict=True)]
 
 
 def _images(rows: Array) -> Array:
@@ -264,8 +264,8 @@ class MPSMatrixFullyConnected(_FullyConnected, _Neural):
         self._same("weight_matrix", w[:, :1, :1], (len(x), 1, 1), "input_matrix")
         (biases,) = self._vectors(w.shape[2], bias_vector=bias_vector)
         forward = partial(FullyConnected(1, neuron=self._neuron()).forward, biases=biases)
-        found = self._each(forward, x, self._weights(w))
-        return self._written("result_matrix", result_matrix, found, x, command_buffer)
+        rows = self._each(forward, x, self._weights(w))
+        return self._written("result_matrix", result_matrix, rows, x, command_buffer)
 
 
 class MPSMatrixFullyConnectedGradient(_FullyConnected):
@@ -288,8 +288,8 @@ class MPSMatrixFullyConnectedGradient(_FullyConnected):
         w = self._source("weight_matrix", weight_matrix, self.secondary_source_matrix_origin, inputs, g.shape[2])
         self._same("weight_matrix", w[:, :1], (len(g), 1, g.shape[2]), "gradient_matrix")
         gradient = partial(FullyConnected(1).gradient_data, source_shape=(g.shape[1], 1, 1, w.shape[1]))
-        found, name = self._each(gradient, g, self._weights(w)), "result_gradient_for_data_matrix"
-        return self._written(name, result_gradient_for_data_matrix, found, g, command_buffer)
+        rows, name = self._each(gradient, g, self._weights(w)), "result_gradient_for_data_matrix"
+        return self._written(name, result_gradient_for_data_matrix, rows, g, command_buffer)
 
     encode = encode_gradient_for_data
 
@@ -316,8 +316,8 @@ class MPSMatrixFullyConnectedGradient(_FullyConnected):
             *(layer.gradient_weights(_images(a), _images(b), backend=self.backend) for a, b in zip(g, x, strict=True)),
             strict=True,
         )
-        found, name = [one[:, 0, 0].T * factor for one in dw], "result_gradient_for_weight_matrix"
-        return self._written(name, result_gradient_for_weight_matrix, found, g, command_buffer, (biases, db[0]))
+        rows, name = [weights[:, 0, 0].T * factor for weights in dw], "result_gradient_for_weight_matrix"
+        return self._written(name, result_gradient_for_weight_matrix, rows, g, command_buffer, (biases, db[0]))
 
 
 # --- neurons ----------------------------------------------------------------------------------------------------------
@@ -354,8 +354,8 @@ class MPSMatrixNeuron(MPSMatrixUnaryKernel, _OnColumns):
     ) -> MPSMatrix:
         """Apply the neuron; return the result matrix."""
         x = self._input(input_matrix)
-        found = self._each(self.neuron_descriptor.neuron.forward, self._argument(x, bias_vector))
-        return self._written("result_matrix", result_matrix, found, x, command_buffer)
+        rows = self._each(self.neuron_descriptor.neuron.forward, self._argument(x, bias_vector))
+        return self._written("result_matrix", result_matrix, rows, x, command_buffer)
 
 
 class MPSMatrixNeuronGradient(MPSMatrixBinaryKernel, _OnColumns):
@@ -375,9 +375,9 @@ class MPSMatrixNeuronGradient(MPSMatrixBinaryKernel, _OnColumns):
         g, x = self._gradient_and("input_matrix", gradient_matrix, input_matrix)
         biases = self._biases(result_gradient_for_bias_vector, g)
         slopes = self._each(self.neuron_descriptor.neuron.gradient, g, self._argument(x, bias_vector))
-        found, sums = [one * g.dtype.type(self.alpha) for one in slopes], slopes[0].sum(axis=0, dtype=np.float64)
+        rows, sums = [slope * g.dtype.type(self.alpha) for slope in slopes], slopes[0].sum(axis=0, dtype=np.float64)
         name = "result_gradient_for_data_matrix"
-        return self._written(name, result_gradient_for_data_matrix, found, g, command_buffer, (biases, sums))
+        return self._written(name, result_gradient_for_data_matrix, rows, g, command_buffer, (biases, sums))
 
 
 # --- batch normalization ----------------------------------------------------------------------------------------------
@@ -431,8 +431,8 @@ class MPSMatrixBatchNormalization(MPSMatrixUnaryKernel, _Normalization):
         function = self._function()
         used: tuple[Any, Any] = mean, variance
         if self.compute_statistics:
-            found = function.statistics(x, backend=self.backend)
-            used = found.mean, found.variance
+            statistics = function.statistics(x, backend=self.backend)
+            used = statistics.mean, statistics.variance
         y = function.forward(x, *used, gamma, beta, backend=self.backend)
         vectors = (mean, used[0]), (variance, used[1])
         return self._written("result_matrix", result_matrix, [y[:, 0, 0]], x, command_buffer, *vectors)
@@ -502,8 +502,8 @@ class MPSMatrixSoftMax(MPSMatrixUnaryKernel, _OverColumns):
     ) -> MPSMatrix:
         """Compute the result; return its matrix."""
         x = self._input(input_matrix)
-        found = self._each(self.function.forward, x)
-        return self._written("result_matrix", result_matrix, found, x, command_buffer)
+        rows = self._each(self.function.forward, x)
+        return self._written("result_matrix", result_matrix, rows, x, command_buffer)
 
 
 class MPSMatrixLogSoftMax(MPSMatrixSoftMax):
@@ -525,8 +525,8 @@ class MPSMatrixSoftMaxGradient(MPSMatrixBinaryKernel, _OverColumns):
     ) -> MPSMatrix:
         """Compute the gradient; return the result matrix."""
         g, y = self._gradient_and("forward_output_matrix", gradient_matrix, forward_output_matrix)
-        found = self._each(self.function.gradient, g, y)
-        return self._written("result_matrix", result_matrix, found, g, command_buffer)
+        rows = self._each(self.function.gradient, g, y)
+        return self._written("result_matrix", result_matrix, rows, g, command_buffer)
 
 
 class MPSMatrixLogSoftMaxGradient(MPSMatrixSoftMaxGradient):
@@ -597,8 +597,8 @@ class MPSMatrixSum(_Neural):
         total = np.asarray(total).swapaxes(1, 2) if self.transpose else np.asarray(total)
         if bias_vector is not None:
             total = total + self._vector("bias_vector", bias_vector, total.shape[2])
-        found = self._each(self.neuron_descriptor.neuron.forward, total.astype(parts[0].dtype))
-        return self._written("result_matrix", result_matrix, found, parts[0], command_buffer)
+        rows = self._each(self.neuron_descriptor.neuron.forward, total.astype(parts[0].dtype))
+        return self._written("result_matrix", result_matrix, rows, parts[0], command_buffer)
 
     @staticmethod
     def _offsets(value: object, last: int) -> Any:

@@ -292,12 +292,12 @@ class _Arrays(Form):
         return array
 
     def _checked_target(self, target: Any, value: Array, others: Mapping[str, Array | None]) -> Array:
-        found = _moment_array(self.result, target, value.size, value.dtype)
-        if found.shape != value.shape:
-            raise ShapeError(f"{self.result} has shape {found.shape}; it must have that of the values, {value.shape}")
+        array = _moment_array(self.result, target, value.size, value.dtype)
+        if array.shape != value.shape:
+            raise ShapeError(f"{self.result} has shape {array.shape}; it must have that of the values, {value.shape}")
         for name, other in others.items():
             if other is not None:
-                check_apart(self.result, found, name, other, "it may be the array of the values, or another one")
+                check_apart(self.result, array, name, other, "it may be the array of the values, or another one")
         return target  # type: ignore[no-any-return]
 
     def write(self, values: Sequence[Array]) -> Array:
@@ -610,7 +610,7 @@ class MPSNNOptimizer(MPSKernel):
     def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
         """Return the new values and moments."""
         arrays = update.gradient, update.value, *update.moments
-        flat = [one if one is None or one.ndim == 1 else one.reshape(-1) for one in arrays]
+        flat = [array if array is None or array.ndim == 1 else array.reshape(-1) for array in arrays]
         value, *moments = self._function().step(*flat, *self._next_step(), backend=self.backend)
         return value, moments
 

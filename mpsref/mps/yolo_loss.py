@@ -185,12 +185,12 @@ class YOLOLoss:
         for cut, loss, p, q, w in self._terms(y, t, None if weights is None else on_host(weights), backend):
             given = (p, q, w) if method == "forward" else (None, p, q, w)
             with np.errstate(all="ignore"):
-                found = np.where(w == 0, 0, getattr(loss, method)(*given, backend=backend))
+                values = np.where(w == 0, 0, getattr(loss, method)(*given, backend=backend))
             part = boxes[..., cut]
             if method == "gradient" and cut.start == 0:
                 raw = np.ascontiguousarray(self.boxes("source_image", y)[..., cut]).reshape(p.shape)
-                found = SIGMOID.gradient(found.astype(y.dtype), raw, backend=backend)
-            part[...] = found.reshape(part.shape)
+                values = SIGMOID.gradient(values.astype(y.dtype), raw, backend=backend)
+            part[...] = values.reshape(part.shape)
         return result
 
     def forward(
@@ -222,10 +222,10 @@ class YOLOLoss:
         backend: str | Backend | None = None,
     ) -> Array:
         """Return the gradient of the sum for y."""
-        found = self.elements(y, t, weights, "gradient", backend)
+        values = self.elements(y, t, weights, "gradient", backend)
         if out is None:
-            return found
-        out[...] = found
+            return values
+        out[...] = values
         return out
 
 
@@ -245,7 +245,7 @@ def _anchors(name: str, value: Any) -> tuple[tuple[float, float], ...]:
     if array.dtype.kind not in "iuf" or array.size % 2 or not array.size or array.ndim > 2:
         raise ShapeError(f"{name} must be the width and the height of each anchor box, an array (A, 2)")
     numbers = array.reshape(-1, 2).tolist()
-    if not all(0 < one <= LARGEST_SIDE for pair in numbers for one in pair):
+    if not all(0 < side <= LARGEST_SIDE for pair in numbers for side in pair):
         raise ValueError(f"{name} is {numbers}; widths and heights must be > 0 and <= {LARGEST_SIDE:g}")
     return tuple((float(width), float(height)) for width, height in numbers)
 
@@ -330,9 +330,9 @@ class MPSCNNYOLOLossDescriptor(Descriptor):
         for name, part, value in zip(TYPES, PARTS, given, strict=True):
             made[part] = MPSCNNLossDescriptor(member(name, value, MPSCNNLossType), "sum")
         set_read_only(self, **made, reduction_type=reduction_type, anchor_boxes=anchor_boxes)
-        found = len(self.anchor_boxes)
-        if number_of_anchor_boxes is not None and integer("number_of_anchor_boxes", number_of_anchor_boxes, 1) != found:
-            raise ValueError(f"number_of_anchor_boxes is {number_of_anchor_boxes}; anchor_boxes has {found}")
+        boxes = len(self.anchor_boxes)
+        if number_of_anchor_boxes is not None and integer("number_of_anchor_boxes", number_of_anchor_boxes, 1) != boxes:
+            raise ValueError(f"number_of_anchor_boxes is {number_of_anchor_boxes}; anchor_boxes has {boxes}")
         set_read_only(self, **{name: properties.pop(name) for name in PARTS if name in properties})
         initialize(self, properties)
 

@@ -114,17 +114,19 @@ class Computation(NamedTuple):
 
     def operands_for(self, image: Array, operands: Sequence[Array | None] | None = None) -> list[Array]:
         """Return the operands, or others, in the dtypes that go with an image."""
-        given = [one for one in (self.operands if operands is None else operands) if one is not None]
-        for one in given:
-            if one.dtype != image.dtype:
+        present = [array for array in (self.operands if operands is None else operands) if array is not None]
+        for array in present:
+            if array.dtype != image.dtype:
                 break
         else:
-            return given  # the registry checks the shapes
+            return present  # the registry checks the shapes
         assert self.problem is not None
-        declared = list(self.problem.arguments.items())[-len(given) :]
+        declared = list(self.problem.arguments.items())[-len(present) :]
         return [
-            arrays.as_vector(name, one, self.problem.shape_of(wanted.dims), image) if wanted.dtype == "real" else one
-            for (name, wanted), one in zip(declared, given, strict=True)
+            arrays.as_vector(name, array, self.problem.shape_of(wanted.dims), image)
+            if wanted.dtype == "real"
+            else array
+            for (name, wanted), array in zip(declared, present, strict=True)
         ]
 
 

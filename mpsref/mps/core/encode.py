@@ -265,8 +265,8 @@ class ImageKernel(MPSKernel):
 
     def _extras(self) -> Mapping[str, object]:
         """Return what a state records in addition to the properties of all kernels."""
-        found = {name.lstrip("_"): getattr(self, name) for name in self.recorded}
-        return {name: value() if inspect.ismethod(value) else value for name, value in found.items()}
+        recorded = {name.lstrip("_"): getattr(self, name) for name in self.recorded}
+        return {name: value() if inspect.ismethod(value) else value for name, value in recorded.items()}
 
     def _completed(self, record: ForwardRecord, sources: Sequence[ImageArgument], *operands: Any) -> ForwardRecord:
         """Return the record with what depends on pixels."""
@@ -506,8 +506,8 @@ class ImageKernel(MPSKernel):
 
     def _temporary(self, command_buffer: MPSCommandBuffer, state: Any) -> Any:
         """Return a state, or a list of them, as temporary; ``OrderError`` if the command buffer was committed."""
-        for one in state if isinstance(state, list) else [state]:
-            one._as_temporary(command_buffer)
+        for member in state if isinstance(state, list) else [state]:
+            member._as_temporary(command_buffer)
         return state
 
     def _checked_states(
@@ -545,10 +545,10 @@ class ImageKernel(MPSKernel):
     def _check_each_image(self, sources: Sequence[ImageArgument], call: Call, images: int) -> None:
         """Raise ``ValueError`` unless image k of the destination is that of image k of each source."""
         clip = call.region.clip_rect
-        found = {source.name: source.array.shape[0] for source in sources} | {call.name: call.shape[0]}
-        if set(found.values()) != {images} or (clip.origin.z, clip.size.depth) != (0, images):
+        numbers = {source.name: source.array.shape[0] for source in sources} | {call.name: call.shape[0]}
+        if set(numbers.values()) != {images} or (clip.origin.z, clip.size.depth) != (0, images):
             raise ValueError(
                 f"destination_state is a list of {images} states, one for each image, but the numbers of images are "
-                f"{found}, and images {clip.origin.z} to {clip.origin.z + clip.size.depth - 1} are written; pass "
+                f"{numbers}, and images {clip.origin.z} to {clip.origin.z + clip.size.depth - 1} are written; pass "
                 "one state, or write an image for each source image"
             )

@@ -333,9 +333,9 @@ def _decoded_object(base: type[_S], where: str, data: object, context: dict[str,
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where} describes no legal {name}: {error}") from error
     for key, value in loaded.saved_values().items():  # setters accept several forms of a value, but one is saved
-        found, saved = _encoded(key, values[key]), _encoded(key, value)
-        if found != saved:
-            raise ValueError(f"{where} has {key} {found}; it must be {saved}")
+        present, saved = _encoded(key, values[key]), _encoded(key, value)
+        if present != saved:
+            raise ValueError(f"{where} has {key} {present}; it must be {saved}")
     return loaded
 
 
@@ -368,9 +368,9 @@ def _check_depth(name: str, data: object) -> None:
     for _ in range(DEEPEST):
         level = [
             inner
-            for one in level
-            if isinstance(one, list | dict)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for entry in level
+            if isinstance(entry, list | dict)
+            for inner in (entry.values() if isinstance(entry, dict) else entry)
         ]
         if not level:
             return
