@@ -120,7 +120,7 @@ def chunks_of(name: str, value: ImageLike, command_buffer: MPSCommandBuffer | No
 
 
 def encoded(
-    kernel: MPSCNNBatchNormalization | MPSCNNBatchNormalizationGradient,
+    kernel: Any,
     destination: ImageLike | None,
     sources: Sequence[Chunks],
     size: Pair | None,

@@ -149,7 +149,8 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
             No error leaves a written image or a changed property.
         """
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
-        images, paired = source.array.shape[0], convolution_gradient_state
+        images = source.array.shape[0]
+        paired: Any = convolution_gradient_state
         if isinstance(paired, (list, tuple)):
             paired = one_state("convolution_gradient_state", paired, images)
         if isinstance(paired, MPSState) and paired._reads is not None:

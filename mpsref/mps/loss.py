@@ -178,7 +178,7 @@ def form_of(descriptor: MPSCNNLossDescriptor, numbers: object = None, is_reduced
     if is_reduced:
         reduction = REDUCTIONS[descriptor.reduction_type], descriptor.reduce_across_batch
     kind, classes = LOSS_TYPES[descriptor.loss_type], descriptor.number_of_classes
-    return made(Loss, kind, *reduction, weight, smoothing, classes, epsilon, delta)
+    return made(Loss, kind, *reduction, weight, smoothing, classes, epsilon, delta)  # type: ignore[no-any-return]
 
 
 _numbers_of: Callable[[object], tuple[float, float, float, float]] = operator.attrgetter(*NUMBERS)

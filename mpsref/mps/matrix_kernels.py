@@ -264,8 +264,8 @@ class MPSMatrixFullyConnected(_FullyConnected, _Neural):
         self._same("weight_matrix", w[:, :1, :1], (len(x), 1, 1), "input_matrix")
         (biases,) = self._vectors(w.shape[2], bias_vector=bias_vector)
         forward = partial(FullyConnected(1, neuron=self._neuron()).forward, biases=biases)
-        rows = self._each(forward, x, self._weights(w))
-        return self._written("result_matrix", result_matrix, rows, x, command_buffer)
+        results = self._each(forward, x, self._weights(w))
+        return self._written("result_matrix", result_matrix, results, x, command_buffer)
 
 
 class MPSMatrixFullyConnectedGradient(_FullyConnected):

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from types import FunctionType
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -253,7 +253,7 @@ def _moment_array(name: str, value: Any, size: int, dtype: DType) -> Array:
     if value.size != size:
         raise ShapeError(f"{name} has {value.size} elements; it must have as many as there are values, {size}")
     if is_usual and value.flags.c_contiguous:
-        return value
+        return cast(Array, value)
     check_elements_apart(name, value)
     return as_array(name, value)
 
@@ -346,6 +346,7 @@ class _States(Form):
         target = given.get(self.result)
         self._target = None if target is None else instance_of(self.result, target, self.kind)
         lists: dict[str, Any] = dict.fromkeys(names)
+        vectors: Any
         count, lengths = 1 if values[1] is None else 2, set()
         for name in names:
             lists[name] = vectors = given.get(name)

@@ -110,7 +110,7 @@ class YOLOLoss:
 
     @cached_property
     def _reduction(self) -> Loss:
-        return made(Loss, "meansquarederror", self.reduction, self.reduce_across_batch)
+        return made(Loss, "meansquarederror", self.reduction, self.reduce_across_batch)  # type: ignore[no-any-return]
 
     def boxes(self, name: str, image: Array) -> Array:
         """Return an image as (N, H, W, A, 5 + K); ``ShapeError`` for channels that are not those of boxes."""

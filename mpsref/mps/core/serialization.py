@@ -204,7 +204,7 @@ class Descriptor(PropertyHolder, SecureCoding):
                 f"{name} of {type(self).__name__} is read-only: this descriptor is the copy of a kernel or node; set "
                 "it in a descriptor.copy(), and make another kernel with that"
             )
-        super().__setattr__(name, value)
+        super().__setattr__(name, value)  # type: ignore[misc]  # that of NoNewAttributes
 
     def _fixed(self, value: bool) -> Self:
         """Set whether no property can be set, nor those of the descriptors in it; return the object."""
