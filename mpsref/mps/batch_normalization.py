@@ -795,7 +795,7 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         return state._kernel.function, *state.current_statistics(), *state._kernel.scale, *sums
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        return Computation(compute=_gradient)
+        return Computation(compute=_gradient, returns_result=True)
 
 
 def _gradient(images: Sequence[Array], backend: Any, function: Any, *operands: Any) -> Array:
