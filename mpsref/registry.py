@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -368,9 +367,11 @@ def call(
         key: list[Any] = [method, chosen, repr(tuple(options.values())) if options else None]
     except Exception:  # of a value that is nested too deeply, for example; its check raises an error that names it
         key = []
+    are_contiguous = True
     for value in given if key else ():
-        if type(value) is np.ndarray and value.flags.c_contiguous:
+        if type(value) is np.ndarray:
             key += value.shape, value.dtype
+            are_contiguous = are_contiguous and value.flags.c_contiguous
         elif value is None or (
             type(value) is tuple
             and len(value) == 4
@@ -393,6 +394,8 @@ def call(
         for position in checked.positions:
             sources.append(given[position])
         inputs = sources
+        if not are_contiguous:
+            sources = _sources(checked.problem, inputs, strided=bool(chosen.layouts))
     problem = checked.problem if varying is None else checked.problem.varied(varying)
     result: Array = _execute(checked, problem, sources, inputs, out)
     return result
@@ -449,7 +452,7 @@ def _check_call(
     problem, inputs = spec.problems[method].from_call(spec, given, options)
     sources = _sources(problem, tuple(inputs.values()), strided=bool(backend.layouts))
     checked = _checked_call(problem, backend, sources)
-    as_passed = all(source is given[position] for source, position in zip(sources, inputs, strict=True))
+    as_passed = all(array is given[position] and array.dtype.isnative for position, array in inputs.items())
     if key and as_passed and _is_plain(tuple(options.values())):
         checked = checked._replace(positions=tuple(inputs))
         _keep(spec, tuple(key), checked)
@@ -540,8 +543,9 @@ def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backen
     checked = problem.__dict__.get("_calls", {}).get(tuple(key))
     if checked is None or not are_contiguous:
         sources = _sources(problem, given, strided=bool(chosen.layouts))
+    if checked is None:
         checked = _checked_call(problem, chosen, sources)
-        if all(map(operator.is_, sources, given)):
+        if all(array.dtype.isnative for array in given):
             _keep(problem, tuple(key), checked)
     return _execute(checked, problem, sources, given, out)
 

@@ -22,6 +22,8 @@ from mpsref.mpsgraph.function import Tensor, axes_of, flat, from_last, function,
 
 HEADER = "MPSGraphActivationOps.h"
 
+RELU, SIGMOID, SOFTMAX = Neuron("relu"), Neuron("sigmoid"), SoftMax()
+
 
 def _value(neuron: Neuron, tensor: Array, backend: BackendLike) -> Array:
     return neuron.forward(flat(tensor), backend=backend).reshape(tensor.shape)
@@ -46,7 +48,7 @@ def relu(tensor: Tensor, *, backend: BackendLike = None) -> Array:
     >>> relu(np.float32([-2, 0, 3])).tolist()
     [-0.0, 0.0, 3.0]
     """
-    return _value(Neuron("relu"), tensor, backend)
+    return _value(RELU, tensor, backend)
 
 
 @function("reLUGradientWithIncomingGradient:sourceTensor:name:", "11.0", HEADER, "incoming_gradient", "source")
@@ -63,7 +65,7 @@ def relu_gradient(incoming_gradient: Tensor, source: Tensor, *, backend: Backend
     >>> relu_gradient(np.float32([1, 10, 100]), np.float32([-2, 0, 3])).tolist()
     [0.0, 0.0, 100.0]
     """
-    return _gradient(Neuron("relu"), incoming_gradient, _negative_at_0(source), backend)
+    return _gradient(RELU, incoming_gradient, _negative_at_0(source), backend)
 
 
 def _leaky(alpha: object) -> tuple[Neuron, int]:
@@ -124,7 +126,7 @@ def sigmoid(tensor: Tensor, *, backend: BackendLike = None) -> Array:
     >>> sigmoid(np.float32([0, 200])).tolist()
     [0.5, 1.0]
     """
-    return _value(Neuron("sigmoid"), tensor, backend)
+    return _value(SIGMOID, tensor, backend)
 
 
 @function("sigmoidGradientWithIncomingGradient:sourceTensor:name:", "11.0", HEADER, "incoming_gradient", "source")
@@ -141,7 +143,7 @@ def sigmoid_gradient(incoming_gradient: Tensor, source: Tensor, *, backend: Back
     >>> sigmoid_gradient(np.float32([1, 2]), np.float32([0, 0])).tolist()
     [0.25, 0.5]
     """
-    return _gradient(Neuron("sigmoid"), incoming_gradient, source, backend)
+    return _gradient(SIGMOID, incoming_gradient, source, backend)
 
 
 @function("softMaxWithTensor:axis:name:", "11.0", HEADER, "tensor")
@@ -155,7 +157,7 @@ def softmax(tensor: Tensor, axis: int, *, backend: BackendLike = None) -> Array:
     """
     axes = axes_of("axis", axis, tensor.ndim)
     not_empty(tensor=tensor)
-    return from_last(SoftMax().forward(last(tensor, axes), backend=backend), axes, tensor.shape)
+    return from_last(SOFTMAX.forward(last(tensor, axes), backend=backend), axes, tensor.shape)
 
 
 @function("softMaxGradientWithIncomingGradient:sourceTensor:axis:name:", "11.0", HEADER, "incoming_gradient", "source")
@@ -177,5 +179,5 @@ def softmax_gradient(incoming_gradient: Tensor, source: Tensor, axis: int, *, ba
     same_shape(incoming_gradient=incoming_gradient, source=source)
     axes = axes_of("axis", axis, source.ndim)
     not_empty(source=source)
-    y = SoftMax().forward(last(source, axes), backend=backend)
-    return from_last(SoftMax().gradient(last(incoming_gradient, axes), y, backend=backend), axes, source.shape)
+    y = SOFTMAX.forward(last(source, axes), backend=backend)
+    return from_last(SOFTMAX.gradient(last(incoming_gradient, axes), y, backend=backend), axes, source.shape)

@@ -9,6 +9,7 @@ Source: ``MPSGraphArithmeticOps.h``, ``MPSGraphReductionOps.h``, ``MPSGraphMatri
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -31,6 +32,9 @@ SHAPE = "MPSGraphTensorShapeOps.h"
 
 Axes: TypeAlias = int | Sequence[int]
 
+SQUARE_ROOT, PRODUCT = Neuron("power", 1.0, 0.0, 0.5), Convolution(1)
+_arithmetic, _reduce = functools.cache(Arithmetic), functools.cache(Reduce)
+
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
@@ -43,7 +47,7 @@ def _combined(operation: Name, primary: Array, secondary: Array, backend: Backen
             f"primary has shape {primary.shape} and secondary {secondary.shape}; on each axis, from the last one on, "
             "the lengths must be equal, or one of them 1"
         ) from None
-    return Arithmetic(operation).forward(flat(x), flat(y), backend=backend).reshape(x.shape)
+    return _arithmetic(operation).forward(flat(x), flat(y), backend=backend).reshape(x.shape)
 
 
 def _pair(operation: str) -> tuple[str, str, str, str, str]:
@@ -107,7 +111,7 @@ def square_root(tensor: Tensor, *, backend: BackendLike = None) -> Array:
     >>> square_root(np.float32([4, 9])).tolist()
     [2.0, 3.0]
     """
-    return Neuron("power", 1.0, 0.0, 0.5).forward(flat(tensor), backend=backend).reshape(tensor.shape)
+    return SQUARE_ROOT.forward(flat(tensor), backend=backend).reshape(tensor.shape)
 
 
 # --- reductions -------------------------------------------------------------------------------------------------------
@@ -115,7 +119,7 @@ def square_root(tensor: Tensor, *, backend: BackendLike = None) -> Array:
 
 def _reduced(operation: Reduction, tensor: Array, axes: tuple[int, ...], backend: BackendLike) -> Array:
     not_empty(tensor=tensor)
-    image = Reduce(operation, "featurechannels").forward(last(tensor, axes), backend=backend)
+    image = _reduce(operation, "featurechannels").forward(last(tensor, axes), backend=backend)
     return from_last(image, axes, kept(tensor.shape, axes))
 
 
@@ -251,7 +255,7 @@ def matrix_multiplication(primary: Tensor, secondary: Tensor, *, backend: Backen
         )
     not_empty(primary=primary, secondary=secondary)
     rows, columns = primary[:, None, None, :], secondary.T[:, None, None, :]
-    return Convolution(1).forward(rows, columns, backend=backend)[:, 0, 0]
+    return PRODUCT.forward(rows, columns, backend=backend)[:, 0, 0]
 
 
 @function("reshapeTensor:withShape:name:", "11.0", SHAPE, "tensor")

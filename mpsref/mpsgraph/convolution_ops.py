@@ -14,6 +14,7 @@ Source: ``MPSGraphConvolutionOps.h``, ``MPSGraphConvolutionTransposeOps.h``, ``M
 
 from __future__ import annotations
 
+import functools
 from typing import TypeAlias
 
 from mpsref.arguments.arrays import Array, Shape
@@ -36,6 +37,8 @@ from mpsref.mpsgraph.function import Tensor, function
 HEADER = "MPSGraphConvolutionOps.h"
 TRANSPOSE = "MPSGraphConvolutionTransposeOps.h"
 DEPTHWISE = "MPSGraphDepthwiseConvolutionOps.h"
+
+_convolution = functools.lru_cache(maxsize=1024)(Convolution)
 
 Descriptor: TypeAlias = Convolution2DOpDescriptor | DepthwiseConvolution2DOpDescriptor
 
@@ -79,7 +82,7 @@ def _layer(of: Descriptor, x: Shape, weights: tuple[Shape, int], y: Shape, may_e
         )
     extents = ((k - 1) * d + 1 for k, d in zip(kernel, dilations(of), strict=True))
     centre = tuple(extent // 2 - padding for extent, padding in zip(extents, before, strict=True))
-    return Convolution((kernel[0], kernel[1]), strides(of), dilations(of), (centre[0], centre[1]), groups)
+    return _convolution((kernel[0], kernel[1]), strides(of), dilations(of), (centre[0], centre[1]), groups)
 
 
 def _forward(of: Descriptor, name: str, image: Array, weights: Array, shape: object, backend: BackendLike) -> Array:

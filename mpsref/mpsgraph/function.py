@@ -34,8 +34,8 @@ class Function(NamedTuple):
     """The parameters that are tensors of floating point numbers, of one type."""
     bind: Callable[..., inspect.BoundArguments]
     """Returns the arguments of a call by name; ``TypeError`` for illegal ones."""
-    run: Callable[[inspect.BoundArguments], Any]
-    """Runs such a call."""
+    run: Callable[[dict[str, Any]], Any]
+    """Runs such a call, given its arguments by name, which it may replace."""
 
 
 FUNCTIONS: dict[str, Function] = {}
@@ -60,8 +60,8 @@ def function(
                 raise TypeError(f"{name} has no parameter {min(unknown)!r}{meant}; it has {name}{signature}")
             return signature.bind(*args, **kwargs)
 
-        def run(bound: inspect.BoundArguments) -> R:
-            given = {key: bound.arguments[key] for key in tensors if bound.arguments.get(key) is not None}
+        def run(arguments: dict[str, Any]) -> R:
+            given = {key: arguments[key] for key in tensors if arguments.get(key) is not None}
             arrays = {key: native(on_host(as_float(key, value)), key) for key, value in given.items()}
             first = next(iter(arrays), "")
             for key, array in arrays.items():
@@ -70,16 +70,17 @@ def function(
                         f"{key} has dtype {array.dtype} and {first} has {arrays[first].dtype}; all tensors of {name} "
                         f"({selector}) must have one type"
                     )
-                bound.arguments[key] = array.astype(np.float32) if array.dtype == np.float16 else array
-            for key in bound.arguments.keys() & set(tensors) - arrays.keys():
-                if "None" not in str(signature.parameters[key].annotation):
-                    raise TypeError(f"{key} is None; it must be a tensor")
-            result = body(*bound.args, **bound.kwargs)
+                arguments[key] = array.astype(np.float32) if array.dtype == np.float16 else array
+            if len(arrays) < len(tensors):
+                for key in arguments.keys() & set(tensors) - arrays.keys():
+                    if "None" not in str(signature.parameters[key].annotation):
+                        raise TypeError(f"{key} is None; it must be a tensor")
+            result = body(**arguments)  # type: ignore[call-arg]  # no parameter is positional only
             return _given_back(result, arrays[first].dtype if first else None)  # type: ignore[no-any-return]
 
         @functools.wraps(body)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return run(bind(*args, **kwargs))
+            return run(bind(*args, **kwargs).arguments)
 
         source = f"``{selector}`` in ``{header}``, macOS {since} [{tag}]."
         call.__doc__ = _documented(body.__doc__ or "", source, signature.parameters)

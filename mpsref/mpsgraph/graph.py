@@ -42,6 +42,8 @@ class GraphOperation:
     name: str
     arguments: Mapping[str, Any]
     """By name; tensors of the graph among them."""
+    label: str | None = None
+    """What the ``name`` of the call says."""
     results: list[GraphTensor] = field(default_factory=list)
 
     @property
@@ -59,7 +61,8 @@ class GraphTensor:
     dtype: np.dtype[Any]
 
     def __repr__(self) -> str:
-        return f"<{self.operation.name}: {self.shape}, {self.dtype}>"
+        label = "" if self.operation.label is None else f" {self.operation.label!r}"
+        return f"<{self.operation.name}{label}: {self.shape}, {self.dtype}>"
 
 
 class _Nothing(Mapping[OperationKey, Implementation]):
@@ -92,6 +95,8 @@ SHAPES = Backend("shapes of MPSGraph", _Nothing(), dtypes=DTYPES[:3])
 class Graph:
     """A graph: every function of :mod:`mpsref.mpsgraph` is a method that takes and returns tensors of the graph.
 
+    As in MPSGraph, each of them may be given a ``name``, which messages then have.
+
     Examples
     --------
     >>> graph = Graph()
@@ -121,7 +126,7 @@ class Graph:
 
     # --- tensors ------------------------------------------------------------------------------------------------------
 
-    def placeholder(self, shape: Sequence[int], dtype: DTypeLike = np.float32) -> GraphTensor:
+    def placeholder(self, shape: Sequence[int], dtype: DTypeLike = np.float32, name: str | None = None) -> GraphTensor:
         """Return a tensor whose values each run is given.
 
         Parameters
@@ -130,21 +135,31 @@ class Graph:
             Its shape; unknown lengths, -1 in MPSGraph, are not supported.
         dtype : dtype, optional
             float32, float16 or int32; float64 on the reference.
+        name : str, optional
+            Its name in messages.
         """
         lengths = tuple(integer(f"shape[{axis}]", length, low=0) for axis, length in enumerate(shape))
-        return self._leaf("placeholder", lengths, _dtype(dtype))
+        return self._leaf("placeholder", lengths, _dtype(dtype), name)
 
     def constant(
-        self, data: ArrayLike, shape: Sequence[int] | None = None, dtype: DTypeLike = np.float32
+        self,
+        data: ArrayLike,
+        shape: Sequence[int] | None = None,
+        dtype: DTypeLike = np.float32,
+        name: str | None = None,
     ) -> GraphTensor:
         """Return a tensor with fixed values; one number fills the ``shape``."""
-        return self._with_values("constant", data, shape, dtype)
+        return self._with_values("constant", data, shape, dtype, name)
 
     def variable(
-        self, data: ArrayLike, shape: Sequence[int] | None = None, dtype: DTypeLike = np.float32
+        self,
+        data: ArrayLike,
+        shape: Sequence[int] | None = None,
+        dtype: DTypeLike = np.float32,
+        name: str | None = None,
     ) -> GraphTensor:
         """Return a tensor whose values runs may change, from its first values on."""
-        return self._with_values("variable", data, shape, dtype)
+        return self._with_values("variable", data, shape, dtype, name)
 
     def read_variable(self, variable: GraphTensor) -> GraphTensor:
         """Return the variable, which is the tensor of its values before the run."""
@@ -249,7 +264,7 @@ class Graph:
         Returns
         -------
         dict
-            The values of each of the ``target_tensors``.
+            The values of each of the ``target_tensors``, in their order.
 
         Raises
         ------
@@ -264,15 +279,19 @@ class Graph:
             raise GraphError(
                 "target_operations assign a variable twice; the order of operations in a run is not defined"
             )
-        for operation in self._needed([*targets, *writes]):
-            if operation.name == "placeholder" and operation.results[0] not in values:
-                raise MissingSourceError(f"{operation.results[0]} has no values; give it some in feeds")
+        needed = self._needed([*targets, *writes])
+        missing = [one.results[0] for one in needed if one.name == "placeholder" and one.results[0] not in values]
+        if missing:
+            raise MissingSourceError(f"feeds lacks {', '.join(map(self._numbered, missing))}, which the targets need")
+        for operation in needed:
             if operation.name in FUNCTIONS:
                 arguments = {
                     name: values[value] if isinstance(value, GraphTensor) else value
                     for name, value in operation.arguments.items()
                 }
-                values.update(zip(operation.results, _computed(operation.name, arguments, backend), strict=True))
+                results = FUNCTIONS[operation.name].run({**arguments, "backend": backend})
+                several = results if isinstance(results, tuple) else (results,)
+                values.update(zip(operation.results, several, strict=True))
         found = {tensor: values[tensor].copy() for tensor in targets}
         self._values |= {operation.arguments["variable"]: values[operation.arguments["tensor"]] for operation in writes}
         return found
@@ -283,6 +302,7 @@ class Graph:
         """Add a call of a function, whose results have the shapes and types of those for tensors without values."""
         if "backend" in kwargs:
             raise TypeError(f"backend is given to {name}; a graph is given it in run")
+        label = _label(kwargs.pop("name", None))
         bound = FUNCTIONS[name].bind(*args, **kwargs, backend=SHAPES)
         bound.apply_defaults()
         given = {key: value for key, value in bound.arguments.items() if key != "backend"}
@@ -290,8 +310,8 @@ class Graph:
             if isinstance(value, GraphTensor):
                 self._own(f"{name}: {key}", value)
                 bound.arguments[key] = np.full(value.shape, LEGAL).astype(value.dtype)
-        results = FUNCTIONS[name].run(bound)
-        operation = self._add(GraphOperation(self, name, given))
+        results = FUNCTIONS[name].run(bound.arguments)
+        operation = self._add(GraphOperation(self, name, given, label))
         several = results if isinstance(results, tuple) else (results,)
         operation.results += [GraphTensor(operation, one.shape, one.dtype) for one in several]
         return tuple(operation.results) if isinstance(results, tuple) else operation.results[0]
@@ -300,12 +320,14 @@ class Graph:
         self._operations.append(operation)
         return operation
 
-    def _leaf(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> GraphTensor:
-        operation = self._add(GraphOperation(self, name, {}))
+    def _leaf(self, name: str, shape: Shape, dtype: np.dtype[Any], label: str | None) -> GraphTensor:
+        operation = self._add(GraphOperation(self, name, {}, _label(label)))
         operation.results.append(GraphTensor(operation, shape, dtype))
         return operation.results[0]
 
-    def _with_values(self, name: str, data: ArrayLike, shape: Sequence[int] | None, dtype: DTypeLike) -> GraphTensor:
+    def _with_values(
+        self, name: str, data: ArrayLike, shape: Sequence[int] | None, dtype: DTypeLike, label: str | None
+    ) -> GraphTensor:
         array = as_array("data", data)
         if array.dtype.kind not in "fiu":
             raise TypeError(f"data has dtype {array.dtype}; it must hold numbers")
@@ -315,9 +337,14 @@ class Graph:
                 f"data has {array.size} elements; with the shape {lengths} it must have one, or all of them"
             )
         values = np.array(array.reshape(lengths) if array.shape != () else np.full(lengths, array), _dtype(dtype))
-        tensor = self._leaf(name, values.shape, values.dtype)
+        tensor = self._leaf(name, values.shape, values.dtype, label)
         self._values[tensor] = values
         return tensor
+
+    def _numbered(self, placeholder: GraphTensor) -> str:
+        """Return a placeholder with its number, as many have no name."""
+        number = [one for one in self._operations if one.name == "placeholder"].index(placeholder.operation) + 1
+        return f"{placeholder} (placeholder {number} of the graph)"
 
     def _own(self, name: str, tensor: object) -> GraphTensor:
         if not isinstance(tensor, GraphTensor) or tensor.operation.graph is not self:
@@ -354,16 +381,17 @@ class Graph:
         return [operation for operation in self._operations if operation in needed]
 
 
+def _label(name: object) -> str | None:
+    if name is None or isinstance(name, str):
+        return name
+    raise TypeError(f"name is {shown(name)}; it must be a string, or None")
+
+
 def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
     found = np.dtype(dtype)
     if found.name not in DTYPES:
         raise TypeError(f"dtype is {found}; it must be one of {', '.join(DTYPES)}")
     return found
-
-
-def _computed(name: str, arguments: Mapping[str, Any], backend: BackendLike) -> Sequence[Array]:
-    results = FUNCTIONS[name].call(**arguments, backend=backend)
-    return results if isinstance(results, tuple) else (results,)
 
 
 def page() -> str:

@@ -33,6 +33,7 @@ from mpsref.mpsgraph.arithmetic_ops import addition, multiplication, reduction_s
 from mpsref.mpsgraph.function import Tensor, axes_of, first, from_first, function, kept, not_empty, same_shape
 
 HEADER = "MPSGraphNormalizationOps.h"
+STATISTICS = BatchNormalization()
 
 Axes: TypeAlias = int | Sequence[int]
 
@@ -72,7 +73,7 @@ def mean_of_tensor(tensor: Tensor, axes: Axes, *, backend: BackendLike = None) -
     """
     axes = axes_of("axes", axes, tensor.ndim)
     not_empty(tensor=tensor)
-    mean = BatchNormalization().statistics(first(tensor, axes), backend=backend).mean
+    mean = STATISTICS.statistics(first(tensor, axes), backend=backend).mean
     return from_first(mean, axes, kept(tensor.shape, axes))
 
 
@@ -94,7 +95,7 @@ def variance_of_tensor(tensor: Tensor, axes: Axes, mean: Tensor | None = None, *
     axes = axes_of("axes", axes, tensor.ndim)
     not_empty(tensor=tensor)
     if mean is None:
-        seen = BatchNormalization().statistics(first(tensor, axes), backend=backend)
+        seen = STATISTICS.statistics(first(tensor, axes), backend=backend)
         return from_first(seen.m2 / seen.n, axes, kept(tensor.shape, axes))
     _axes_of_statistics(tensor, mean, mean)
     distance = subtraction(tensor, mean, backend=backend)

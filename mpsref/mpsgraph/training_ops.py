@@ -38,6 +38,8 @@ LOSS = "MPSGraphLossOps.h"
 OPTIMIZER = "MPSGraphOptimizerOps.h"
 RANDOM = "MPSGraphRandomOps.h"
 
+CROSS_ENTROPY, LOG_SOFTMAX = Loss("softmaxcrossentropy"), LogSoftMax()
+
 Reduction = LossReductionType | str | int
 
 
@@ -73,7 +75,7 @@ def softmax_cross_entropy(
     axes, reduction = axes_of("axis", axis, source.ndim), member("reduction_type", reduction_type, LossReductionType)
     not_empty(source=source)
     images = (last(one, axes).transpose(2, 0, 1, 3) for one in (source, labels))
-    rows = Loss("softmaxcrossentropy").forward(*images, backend=backend).ravel()
+    rows = CROSS_ENTROPY.forward(*images, backend=backend).ravel()
     if reduction == LossReductionType.NONE:
         return rows.reshape(tuple(np.delete(source.shape, axes)))
     total = reduction_sum(rows, 0, backend=backend).reshape(())
@@ -126,8 +128,8 @@ def softmax_cross_entropy_gradient(
         each = each / each.dtype.type(rows)
     x, t = last(source, axes), last(labels, axes)
     weighted = -multiplication(each, t.reshape(rows, -1), backend=backend).reshape(t.shape)
-    logarithms = LogSoftMax().forward(x, backend=backend)
-    return from_last(LogSoftMax().gradient(weighted, logarithms, backend=backend), axes, source.shape)
+    logarithms = LOG_SOFTMAX.forward(x, backend=backend)
+    return from_last(LOG_SOFTMAX.gradient(weighted, logarithms, backend=backend), axes, source.shape)
 
 
 # --- optimizers -------------------------------------------------------------------------------------------------------

@@ -410,6 +410,22 @@ def test_an_implementation_sees_plain_arrays_at_every_call() -> None:
     assert seen == [True] * 6
 
 
+def test_a_call_of_strided_arrays_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks: list[object] = []
+    check = registry._checked_call
+    monkeypatch.setattr(registry, "_checked_call", lambda *given: checks.append(given) or check(*given))
+    pool, x = PoolingAverage((2, 3), (1, 2)), np.arange(5 * 7 * 3, dtype=np.float32).reshape(1, 5, 7, 3)
+    problem = pool.problems["forward"](pool, x.shape, (5, 4))
+    calls = lambda x: pool.forward(x, backend="cpu"), lambda x: registry.run(problem, x, backend="cpu")
+    for call in calls:
+        checks.clear()
+        for given in (x[:, ::-1], x[..., ::-1], x, np.asfortranarray(-x), x[:, :, ::-1]):
+            np.testing.assert_array_equal(call(given), call(given.copy(order="C")))
+        assert len(checks) == 1
+        np.testing.assert_array_equal(call(x.astype(">f4")), call(x))
+        assert len(checks) == 2  # another byte order is checked in each call
+
+
 @pytest.mark.parametrize("value", [1.0, True])
 def test_a_prepared_call_is_not_used_for_an_equal_value_of_another_type(value: Any) -> None:
     """1, 1.0 and True are equal keys of a dictionary, but only 1 is a legal size or offset."""

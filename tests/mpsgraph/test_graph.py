@@ -241,7 +241,7 @@ def test_a_failed_run_changes_no_variable() -> None:
     a = graph.variable([1.0])
     step = graph.assign_variable(a, graph.addition(a, a))
     later = graph.addition(a, graph.placeholder((1,)))
-    with pytest.raises(MissingSourceError, match=r"<placeholder: \(1,\), float32> has no values"):
+    with pytest.raises(MissingSourceError, match=r"feeds lacks <placeholder: \(1,\), float32> \(placeholder 1 of the"):
         graph.run({}, [later], [step])
     assert graph.run({}, [a])[a].tolist() == [1]
 
@@ -281,6 +281,26 @@ def test_errors_come_when_the_graph_is_built() -> None:
         graph.assign_variable(x, x)
     with pytest.raises(ShapeError, match="the variable has"):
         graph.assign_variable(graph.variable([1.0]), x)
+
+
+def test_a_run_names_every_placeholder_without_values() -> None:
+    graph = Graph()
+    x, y, _ = graph.placeholder((2,), name="pixels"), graph.placeholder((2,)), graph.placeholder((2,), name="unused")
+    total = graph.addition(graph.relu(x, name="a"), y, name="b")
+    assert (repr(x), repr(total)) == ("<placeholder 'pixels': (2,), float32>", "<addition 'b': (2,), float32>")
+    named = (
+        r"feeds lacks <placeholder 'pixels': \(2,\), float32> \(placeholder 1 of the graph\), "
+        r"<placeholder: \(2,\), float32> \(placeholder 2 of the graph\), which the targets need$"
+    )
+    with pytest.raises(MissingSourceError, match=named):
+        graph.run({}, [total])
+    values = {x: np.float32([1, -2]), y: np.float32([10, 20])}
+    assert [*graph.run(values, [y, total, x])] == [y, total, x]
+    weights = graph.variable([1.0], name="w"), graph.constant(1.0, name="one")
+    assert [one.operation.label for one in weights] == ["w", "one"]
+    for call in (graph.placeholder, graph.relu):
+        with pytest.raises(TypeError, match="name is 3; it must be a string, or None"):
+            call(x if call is graph.relu else (2,), name=3)
 
 
 def test_errors_of_a_run_name_the_tensor() -> None:
