@@ -85,8 +85,10 @@ def plan(problem: GradientWeights) -> WeightGradientPlan:
     operand = max(math.prod(shape) for shape in (*problem.input_shapes.values(), *problem.result_shapes))
     chunks = min(CHUNKS, max(1, products // CHUNK_PRODUCTS))
     splits = max(1, min(chunks, operand // packing.size, all_rows // rows))
+    if splits < chunks and problem.spec.groups > 1 and not depthwise:
+        splits = 1  # slices read the channels of their groups alone
     splits = max(splits, -(-all_rows // (rows * SEQUENCE)))
-    slices = min(-(-chunks // splits), len(blocks) if depthwise else -(-packing.counts[1] // ROWS))
+    slices = min(-(-chunks // splits), len(blocks) * (1 if depthwise else -(-packing.counts[1] // ROWS)))
     return WeightGradientPlan(
         depthwise,
         exchanged,

@@ -40,6 +40,9 @@ def reduce_dense(begin, end, height, lanes, rows, source, gradient, sizes, y, x,
 def _reduce_dense_chunk(height, lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums):
     begin, end, split, slice_ = reduction_chunk(rows, chunk)
     at, width = split * sums.shape[1], len(lanes)
+    share = blocks.shape[0] * slice_, blocks.shape[0] * (slice_ + 1)
+    skipped = share[0] // rows.slices
+    blocks = blocks[skipped : -(-share[1] // rows.slices)]  # those of the tiles of this slice
     zeros, terms_of_tile = empty(height, lanes), len(height)
     in_panel = ListSizes(sizes.height, sizes.width, width, sizes.source_height, sizes.source_width, sizes.source_pitch)
     pixels, vectors = pixel_lists((0, rows.step), sizes)
@@ -58,11 +61,12 @@ def _reduce_dense_chunk(height, lanes, chunk, rows, source, gradient, sizes, y, 
                     continue
                 terms = list_terms(sizes, y, x, a, b, kernel, width, terms_of_tile, of, into)
                 tiles = -(-terms // terms_of_tile)
-                low, high = tiles * slice_ // rows.slices, tiles * (slice_ + 1) // rows.slices
+                low, high = tiles * share[0] // rows.slices, tiles * share[1] // rows.slices
                 for m in range(blocks.shape[0]):
                     _, source_channel, block_at, _ = blocks[m]
                     panel_at = m * size * width
-                    for k in range(low, high):
+                    before = (skipped + m) * tiles
+                    for k in range(max(low - before, 0), min(high - before, tiles)):
                         starts, targets = offsets(zeros, of, k * terms_of_tile), offsets(zeros, into, k * terms_of_tile)
                         for first in range(0, count, SEQUENCE):
                             taken = first, min(SEQUENCE, count - first)
