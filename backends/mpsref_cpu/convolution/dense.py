@@ -110,8 +110,10 @@ def _move(edge, width, result, into, p, pixels, channel, channels, add):
     """Write the channels of a narrow block from a tile in ``edge``."""
     for row in range(pixels):
         at = into[p + row] + channel
-        if channels == len(HALF) and not add:
+        if channels >= len(HALF) and not add:
+            rest = channels - len(HALF)  # what both copies write is the same
             copy(HALF, edge, row * width, result, at)
+            copy(HALF, edge, row * width + rest, result, at + rest)
             continue
         for lane in range(channels):
             value = edge[row * width + lane]
