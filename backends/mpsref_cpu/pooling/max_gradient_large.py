@@ -24,7 +24,7 @@ from mpsref.geometry import Window
 from mpsref.kernels.pooling import PoolingGradient
 from mpsref.operations import cached_in_problem
 from mpsref_cpu.compiling import compiled, inlined, uncounted
-from mpsref_cpu.pooling.windows import MOST_FLOAT32_TERMS, Indices, RowChunks, WindowPixels
+from mpsref_cpu.pooling.windows import LEAST_CHANNELS, MOST_FLOAT32_TERMS, Indices, RowChunks, WindowPixels
 from mpsref_cpu.simd.keys import LAST_PLACE, NO_KEY, key, place_of
 from mpsref_cpu.simd.vectors import CACHE_LINE
 from mpsref_cpu.threads import for_rows
@@ -106,7 +106,7 @@ def _plan(problem: PoolingGradient) -> LargeMaxPlan:
     most = rows.pixels.most * columns.pixels.most
     row_bytes = 8 * min(ROWS_OF_CHUNK * (rows.span + 1), rows.length) * (columns.length - columns.span)
     no_sums = np.empty(0, np.float32 if most <= MOST_FLOAT32_TERMS else np.float64)
-    chunks = RowChunks.of(problem, row_bytes)
+    chunks = RowChunks.of(problem, row_bytes, LEAST_CHANNELS)
     return LargeMaxPlan((rows, columns), rows.bands(chunks.rows), no_sums, chunks)
 
 
@@ -206,7 +206,10 @@ def _row_of_keys(keys, at, x, start, channels, n, place, columns, width, row_key
     for p in range(positions):
         pixel = _pixel(columns, p)
         there, q = place + (pixel + 1) * n, np.uintp(p * n)
-        if start >= 0 and 0 <= pixel < width:
+        if p > 0 and pixel == _pixel(columns, p - 1):
+            for i in range(np.uintp(n)):
+                first[q + i] = first[np.uintp(p * n - n) + i]
+        elif start >= 0 and 0 <= pixel < width:
             source = np.uintp(start + pixel * channels)
             for i in range(np.uintp(n)):
                 value = x[source + i]

@@ -128,11 +128,11 @@ class RowChunks(NamedTuple):
     number: int
 
     @classmethod
-    def of(cls, problem: PoolingGradient, row_bytes: int) -> RowChunks:
+    def of(cls, problem: PoolingGradient, row_bytes: int, multiple: int = VECTOR) -> RowChunks:
         """Cut the gradient of a problem; the rows that a thread keeps take ``row_bytes`` bytes for each channel."""
         n, height, _, channels = problem.source_shape
         nbytes = 4 * sum(map(math.prod, (*problem.input_shapes.values(), problem.source_shape)))
-        width = chunk_width(n, channels, nbytes, row_bytes)
+        width = chunk_width(n, channels, nbytes, row_bytes, multiple)
         columns = n * -(-channels // width)
         extent = min(problem.spec.windows[0].extent, height)
         wanted = max(height // (LEAST_WINDOWS * extent), min(height, -(-threads_for(nbytes) // columns)))
@@ -140,8 +140,8 @@ class RowChunks(NamedTuple):
         return cls(width, rows, columns * -(-height // rows))
 
 
-def chunk_width(images: int, channels: int, nbytes: int, row_bytes: int) -> int:
-    """Return how many channels are computed together.
+def chunk_width(images: int, channels: int, nbytes: int, row_bytes: int, multiple: int = VECTOR) -> int:
+    """Return how many channels are computed together, a ``multiple`` if not all.
 
     All, unless the rows that are kept outgrow the cache, or there are fewer images than threads: chunks of rows compute
     some rows twice, chunks of channels compute nothing twice. No chunk is narrower than a vector, so that each channel
@@ -151,7 +151,7 @@ def chunk_width(images: int, channels: int, nbytes: int, row_bytes: int) -> int:
     chunks = max(1, min(wanted, channels // LEAST_CHANNELS))
     if chunks == 1:
         return channels
-    width = -(-channels // (chunks * VECTOR)) * VECTOR
+    width = -(-channels // (chunks * multiple)) * multiple
     while 0 < channels % width < VECTOR:
         width += VECTOR
     return min(width, channels)
