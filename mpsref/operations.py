@@ -293,7 +293,7 @@ class Problem(_Record):
         if results is not None:
             cls.results = _arguments(results)
 
-    @property
+    @cached_property
     def operation(self) -> Operation:
         """The operation of this problem."""
         return Operation(type(self.spec), self.method)

@@ -485,13 +485,13 @@ class CompiledProgram:
             )
 
     def bind(self, given: Mapping[MPSNNImageNode, Shape]) -> Shapes:
-        """Infer all shapes, unless an earlier run did so."""
+        """Check the shapes of the inputs and infer all others, unless an earlier run did so."""
         key = tuple(given.values())
         with self.lock:
             if key not in self._shapes:
                 if len(self._shapes) >= 16:
                     self._shapes.pop(next(iter(self._shapes)))
-                self._shapes[key] = infer_shapes(self.program, given, self.parameters)
+                self._shapes[key] = infer_shapes(self.program, source_shapes(given), self.parameters)
             return self._shapes[key]
 
     def atomically(self, changes: Sequence[Callable[[], None]]) -> None:

@@ -15,7 +15,7 @@ from mpsref.mps.core.image import MPSImage
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.properties import closed
 from mpsref.mps.core.state import MPSState
-from mpsref.mps.graph.compile import CompiledProgram, Number, Place, placed, source_shapes
+from mpsref.mps.graph.compile import CompiledProgram, Number, Place, placed
 from mpsref.mps.graph.nodes import Allocator, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, Step, StepCall, StepState
 from mpsref.registry import Backend
 
@@ -82,7 +82,7 @@ class Execution:
         self.arrays = compiled.arrays if backend is None else compiled.arrays_on_host
         self.values = {image: self._input(image, value) for image, value in given.items()}
         self.labels = {state: state.check(value) for state, value in states.items()}
-        self.shapes = compiled.bind(source_shapes({image: value.shape for image, value in self.values.items()}))
+        self.shapes = compiled.bind({image: value.shape for image, value in self.values.items()})
         self.states: dict[MPSNNFilterNode, StepState] = {}
         for step in self.program.forward_steps:
             own: StepState = {}
