@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref_cpu.compiling import compiled
-
-TERMS = 16
-"""Number of terms that are transposed at a time: the weights of a channel then are a cache line."""
+from mpsref_cpu.simd.vectors import SQUARE, transpose
 
 
 @compiled
@@ -30,12 +28,18 @@ def pack(begin, end, blocks, lanes, steps, counts, flipped, weights, packed):
                         packed[to + lane] = weights[of + lane]
                 for lane in range(np.uintp(channels), np.uintp(lanes)):
                     packed[to + lane] = 0
-            for first_term in range(0, terms if lane_step != 1 else 0, TERMS):
-                for lane in range(channels):
-                    to = np.uintp(at + (t * terms + first_term) * lanes + lane)
-                    of = np.uintp(tap + first_term * term_step + lane * lane_step)
-                    for k in range(np.uintp(min(TERMS, terms - first_term))):
-                        packed[to + k * np.uintp(lanes)] = weights[of + k * np.uintp(term_step)]
+            for first_term in range(0, terms if lane_step != 1 else 0, SQUARE):  # then term_step is 1
+                count = min(SQUARE, terms - first_term)
+                squares = channels // SQUARE * SQUARE if count == SQUARE else 0
+                to = np.uintp(at + (t * terms + first_term) * lanes)
+                of = np.uintp(tap + first_term)
+                for lane in range(0, squares, SQUARE):
+                    start = of + np.uintp(lane * lane_step)
+                    transpose(weights, start, np.uintp(lane_step), packed, to + np.uintp(lane), np.uintp(lanes))
+                for lane in range(squares, channels):
+                    start = of + np.uintp(lane * lane_step)
+                    for k in range(np.uintp(count)):
+                        packed[to + k * np.uintp(lanes) + np.uintp(lane)] = weights[start + k]
 
 
 @compiled
@@ -54,11 +58,11 @@ def unpack(begin, end, blocks, lanes, steps, counts, flipped, sums, weights):
                     for split in range(sums.shape[0]):
                         total += sums[split, of + lane]
                     weights[to + lane] = total
-            for first_term in range(0, terms if lane_step != 1 else 0, TERMS):
+            for first_term in range(0, terms if lane_step != 1 else 0, SQUARE):
                 for lane in range(channels):
                     to = np.uintp(tap + first_term * term_step + lane * lane_step)
                     of = np.uintp(at + (t * terms + first_term) * lanes + lane)
-                    for k in range(np.uintp(min(TERMS, terms - first_term))):
+                    for k in range(np.uintp(min(SQUARE, terms - first_term))):
                         total = np.float32(0)
                         for split in range(sums.shape[0]):
                             total += sums[split, of + k * np.uintp(lanes)]

@@ -147,6 +147,32 @@ def store_vector(typing, array, index, lanes):
     return types.void(array, types.uintp, lanes), generate
 
 
+SQUARE = 16
+"""Number of rows and of columns that :func:`transpose` copies: a cache line each."""
+
+
+@intrinsic
+def transpose(typing, source, at, step, target, to, pitch):
+    """Set ``target[to + k * pitch + i]`` to ``source[at + i * step + k]``, for all i and k below ``SQUARE``."""
+    vector, count = ir.VectorType(FLOAT, SQUARE), range(SQUARE)
+
+    def places(context, builder, kind, array, first, distance):
+        steps = (builder.mul(distance, distance.type(k)) for k in count)
+        return [_pointer(context, builder, kind, array, builder.add(first, step), vector) for step in steps]
+
+    def generate(context, builder, signature, arguments):
+        rows = [builder.load(place, align=4) for place in places(context, builder, source, *arguments[:3])]
+        halves_of_pairs = [[k // 2 + k % 2 * SQUARE + half for k in count] for half in (0, SQUARE // 2)]
+        masks = [ir.Constant(ir.VectorType(INT, SQUARE), half) for half in halves_of_pairs]
+        for _ in range(SQUARE.bit_length() - 1):  # each step exchanges one bit of the numbers of rows and columns
+            rows = [builder.shuffle_vector(rows[k // 2], rows[(k + SQUARE) // 2], masks[k % 2]) for k in count]
+        for row, place in zip(rows, places(context, builder, target, *arguments[3:]), strict=True):
+            builder.store(row, place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(source, types.uintp, types.uintp, target, types.uintp, types.uintp), generate
+
+
 def prefetch_bytes(builder: Any, first: Any, count: int) -> None:
     """Generate the prefetch of the cache lines of ``count`` bytes from a pointer on; they may lie outside of arrays."""
     first = builder.bitcast(first, ir.IntType(8).as_pointer())
