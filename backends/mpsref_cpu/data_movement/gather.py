@@ -25,7 +25,7 @@ CHUNKS = 5040
 
 POINTER = ir.IntType(8).as_pointer()
 
-BLOCK = 4096
+BLOCK = 2048
 """Maximum number of bytes of rows whose runs are copied one after the other."""
 
 VECTOR, LONG = 32, 4096
@@ -194,12 +194,16 @@ def _move(typing, to, source, count):
 @compiled
 def _copy_runs(begin, end, addresses, runs, unit):
     """Copy some rows, run by run, then the next rows."""
-    together = max(1, BLOCK // (unit * runs[:, 6].sum()))
+    table = np.empty((runs.shape[0], 5), np.int64)  # in bytes; to compute it again for each block takes a tenth longer
+    for k in range(runs.shape[0]):
+        table[k, 0], table[k, 1] = addresses[runs[k, 0]] + runs[k, 1] * unit, runs[k, 2] * unit
+        table[k, 2], table[k, 3] = addresses[runs[k, 3]] + runs[k, 4] * unit, runs[k, 5] * unit
+        table[k, 4] = runs[k, 6] * unit
+    together = max(1, BLOCK // table[:, 4].sum())
     for row in range(begin, end, together):
-        for k in range(runs.shape[0]):
-            pitch, step, count = runs[k, 2] * unit, runs[k, 5] * unit, runs[k, 6] * unit
-            source = addresses[runs[k, 0]] + runs[k, 1] * unit + row * pitch
-            to = addresses[runs[k, 3]] + runs[k, 4] * unit + row * step
+        for k in range(table.shape[0]):
+            pitch, step, count = table[k, 1], table[k, 3], table[k, 4]
+            source, to = table[k, 0] + row * pitch, table[k, 2] + row * step
             for _ in range(min(together, end - row)):
                 if VECTOR <= count <= LONG:
                     last = count - VECTOR
