@@ -494,6 +494,8 @@ def device_index(index: Any, known: int) -> int:
 
 def bytes_of(argument: Any) -> NDArray[np.uint8] | int:
     """Return the bytes of an object with the buffer protocol, or the length that an integer is."""
+    if type(argument) is int:
+        return argument
     if isinstance(argument, np.ndarray) and argument.dtype.kind == "V" and _is_extension(argument):
         argument = argument.reshape(-1).view(np.uint8)
     try:
