@@ -123,7 +123,7 @@ SETTABLE = "reduce_across_batch", "weight", "label_smoothing", "number_of_classe
 @secure_coding(version=1, arguments=("loss_type", "reduction_type", *SETTABLE))
 @describe_parameters
 class MPSCNNLossDescriptor(_Numbers, Descriptor):
-    """A loss type, a reduction and their parameters, which can be set. A kernel copies the descriptor when it is made.
+    """A loss type, a reduction and their parameters, which can be set; a kernel has a copy, which cannot be changed.
 
     ``CosineDistance`` has the reduction ``Sum`` only [doc], which is checked when a descriptor is made or used. Legal
     values are those of :class:`mpsref.Loss`.

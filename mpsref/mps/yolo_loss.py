@@ -276,7 +276,7 @@ SETTABLE = (
 @secure_coding(version=1, arguments=(*TYPES, "reduction_type", "anchor_boxes"), properties=SETTABLE)
 @describe_parameters
 class MPSCNNYOLOLossDescriptor(Descriptor):
-    """The parts of a YOLO loss, their scales, and the anchor boxes. A kernel copies the descriptor when it is made.
+    """The parts of a YOLO loss, their scales, and the anchor boxes; a kernel has a copy, which cannot be changed.
 
     The type of a part is any but ``CosineDistance``. The descriptor of each part can be set later; its reduction is not
     used. Anchor boxes are numbers (A, 2), or bytes of float32.

@@ -11,6 +11,7 @@ import pytest
 import mpsref
 from mpsref import OrderError, ShapeError, UnsupportedError, mps
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS
+from mpsref.mps import graph
 from tests.mps.fakes import NAMES
 from tests.subjects.classes import YOLO
 
@@ -203,6 +204,13 @@ def test_the_descriptor_of_a_kernel_cannot_be_changed(kind: Any) -> None:
         for one in (part for part in vars(changed).values() if isinstance(part, mps.MPSCNNLossDescriptor)):
             one.weight = 2
         assert kind(changed).loss_descriptor == changed != descriptor
+
+
+def test_the_descriptor_of_a_node_cannot_be_changed() -> None:
+    node = graph.MPSCNNLossNode(graph.MPSNNImageNode(), squared())
+    with pytest.raises(AttributeError, match="^weight of MPSCNNLossDescriptor is read-only"):
+        node.loss_descriptor.weight = 2
+    assert node.loss_descriptor == squared()
 
 
 def test_the_loss_image_is_that_of_the_labels() -> None:
