@@ -208,7 +208,7 @@ def test_the_descriptor_of_a_kernel_cannot_be_changed(kind: Any) -> None:
 
 def test_the_descriptor_of_a_node_cannot_be_changed() -> None:
     node = graph.MPSCNNLossNode(graph.MPSNNImageNode(), squared())
-    with pytest.raises(AttributeError, match="^weight of MPSCNNLossDescriptor is read-only"):
+    with pytest.raises(AttributeError, match=r"^weight of MPSCNNLossDescriptor is read-only"):
         node.loss_descriptor.weight = 2
     assert node.loss_descriptor == squared()
 
