@@ -207,6 +207,20 @@ def test_shapes_are_checked_before_anything_runs():
         add.run([np.ones((1, 2, 2, 1)), np.ones((1, 2, 3, 1))])
 
 
+def test_each_run_is_placed_for_all_of_its_shapes():
+    x, y = MPSNNImageNode("x"), MPSNNImageNode("y")
+    sum_ = graph.MPSNNAdditionNode(x, y, secondary_stride_in_pixels_x=0, secondary_stride_in_pixels_y=0)
+    pooled = graph.MPSCNNPoolingMaxNode(sum_.result_image, filter_size=2)
+    compiled = graph.MPSNNGraph([sum_.result_image, pooled.result_image])
+    random = np.random.default_rng(0)
+    for n, height, width, of in ((2, 4, 6, 1), (2, 4, 6, 8), (3, 4, 6, 8), (3, 6, 4, 8), (1, 6, 4, 1), (2, 4, 6, 1)):
+        a, b = random.random((n, height, width, 4), np.float32), random.random((n, of, of, 4), np.float32)
+        total, largest = compiled.run([a, b]).images
+        np.testing.assert_array_equal(total, a + b[:, :1, :1])
+        expected = total.reshape(n, height // 2, 2, width // 2, 2, 4).max((2, 4))
+        np.testing.assert_array_equal(largest, expected)
+
+
 def test_inferred_shapes():
     net = network()
     shapes = graph.MPSNNGraph(net.fc.result_image).infer_shapes({net.x: SHAPE})

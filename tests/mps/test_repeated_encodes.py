@@ -105,6 +105,16 @@ def test_a_repeated_reshape_has_the_size_of_its_own_encode() -> None:
         np.testing.assert_array_equal(y, x.reshape(2, height, width, 4))
 
 
+def test_an_encode_has_the_shape_of_its_sources_after_the_inference_of_another() -> None:
+    kernel, slice_ = mps.MPSCNNAdd(), mps.MPSNNSlice(width=2)
+    for height in (4, 6, 4):
+        x = random(2, height, 5, 4)
+        assert kernel.infer_padding((1, 3, 3, 4), (1, 3, 3, 4)) == (1, 3, 3, 4)
+        assert slice_.infer_padding((1, 3, 9, 4)) == (1, 3, 2, 4)
+        np.testing.assert_array_equal(kernel.encode(x, x), 2 * x)
+        np.testing.assert_array_equal(slice_.encode(x), x[:, :, :2])
+
+
 def test_a_repeated_encode_rearranges_sub_pixels() -> None:
     x, kernel = random(2, 4, 5, 4), convolution(scale=2)
     first = kernel.encode(x)
