@@ -27,6 +27,13 @@ _idle: list[IsolatedRunner] = []
 """A process for the next audit, which need not import JAX again."""
 
 
+_programs: dict[object, bytes | None] = {}
+"""What was sent in any audit, by form; see :func:`_form`."""
+
+MOST_PROGRAMS = 1024
+"""Of these the first are dropped."""
+
+
 class EndedError(Exception):
     """An equation ended the process that ran it, or did not return."""
 
@@ -63,7 +70,7 @@ class Equations:
     def __init__(self, runner: IsolatedRunner | None = None) -> None:
         self._runner = runner
         self._programs: dict[object, bytes | None] = {}
-        """By form, what is sent; ``None`` for what no other process can run, such as a callback."""
+        """By form, what is sent in this audit alone; ``None`` for what no other process can run, such as a callback."""
         self._ended: dict[object, str] = {}
         """By form, how equations ended their process."""
 
@@ -77,10 +84,13 @@ class Equations:
         runner = self._runner
         if runner is None:
             return equation.primitive.bind(*operands, **equation.params)
-        key = _form(equation, operands)
-        if key not in self._programs:
-            self._programs[key] = _exported(equation, operands)
-        if (program := self._programs[key]) is None:
+        key, lasts = _form(equation, operands)
+        programs = _programs if lasts else self._programs
+        if key not in programs:
+            programs[key] = _exported(equation, operands)
+            if len(_programs) > MOST_PROGRAMS:
+                del _programs[next(iter(_programs))]
+        if (program := programs[key]) is None:
             return equation.primitive.bind(*operands, **equation.params)
         if key not in self._ended:
             arrays = [np.asarray(one, jnp.result_type(one)) for one in operands]
@@ -100,12 +110,19 @@ def bind(equation: Any, operands: Sequence[Tensor]) -> Any:
     return _current.get(Equations()).bind(equation, operands)
 
 
-def _form(equation: Any, operands: Sequence[Tensor]) -> object:
-    """Return what equations have in common that are the same program; one with functions in it is alone."""
+def _form(equation: Any, operands: Sequence[Tensor]) -> tuple[object, bool]:
+    """Return what equations have in common that are the same program, and whether that holds in other audits.
+
+    An equation with functions in it is alone. The text of a parameter with an address or an ellipsis may be that of
+    another one later.
+    """
     shapes = tuple((np.shape(one), jnp.result_type(one)) for one in operands)
     given = [one if isinstance(one, (tuple, list)) else (one,) for one in equation.params.values()]
     calls = any(hasattr(each, "eqns") or hasattr(each, "jaxpr") for one in given for each in one)
-    return equation.primitive, id(equation) if calls else str(equation.params), shapes
+    text = str(equation.params)
+    settings = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision
+    form = equation.primitive, id(equation) if calls else text, shapes, *settings
+    return form, not (calls or " at 0x" in text or "..." in text)
 
 
 def _exported(equation: Any, operands: Sequence[Tensor]) -> bytes | None:

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mpsref.cli import app
+from mpsref.conformance import isolation
 from mpsref.conformance.audit import Audit, Row, without_zeros
 from tests import few
 
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import mpsref_jax
-from mpsref_jax import auditing, custom, equations
+from mpsref_jax import auditing, custom, equations, isolated
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 
@@ -34,6 +35,12 @@ def few_small_cases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """Search for no small cases, which are compiled one after the other, except in tests of that search."""
     if "small_cases" not in request.fixturenames:
         monkeypatch.setattr(auditing, "CASES_OF", ())
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the process that has compiled the equations of tests before, although it has grown."""
+    monkeypatch.setattr(isolation, "GROWTH", 2 << 30)
 
 
 @pytest.fixture
@@ -116,6 +123,34 @@ def test_parts_are_right(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(equations, "WINDOWS", 2)
     found = mpsref_jax.audit(loss, PARAMETERS, IMAGE, seed=seed)
     assert found.ok, found
+
+
+def test_programs_are_kept_for_the_next_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other shapes and other settings of JAX are other programs."""
+    exported: list[str] = []
+    plain = isolated._exported
+
+    def recorded(equation: Any, operands: Any) -> bytes | None:
+        exported.append(equation.primitive.name)
+        return plain(equation, operands)
+
+    monkeypatch.setattr(isolated, "_exported", recorded)
+    monkeypatch.setattr(isolated, "_programs", {})
+    monkeypatch.setattr(isolated, "MOST_PROGRAMS", 12)
+
+    def count(length: int) -> int:
+        exported.clear()
+        assert mpsref_jax.audit(lambda x, w: jnp.tanh(x @ w), normal(3, length), normal(length, 2), gradient=False).ok
+        assert len(isolated._programs) <= 12
+        return len(exported)
+
+    assert count(4) == 2
+    assert count(4) == 0
+    assert count(5) == 1  # tanh has operands of the same shape
+    with jax.default_matmul_precision("float32"):
+        assert count(4) == 2
+    assert all(count(length) for length in range(6, 20))
+    assert count(4)  # the first programs are gone
 
 
 @pytest.mark.parametrize(
