@@ -151,6 +151,12 @@ def test_programs_are_kept_for_the_next_audit(monkeypatch: pytest.MonkeyPatch) -
         assert count(4) == 2
     assert all(count(length) for length in range(6, 20))
     assert count(4)  # the first programs are gone
+    before = [*isolated._programs]
+    for _ in range(2):  # with a function in it an equation is known by its address, which another one may get
+        exported.clear()
+        mpsref_jax.audit(lambda x: lax.fori_loop(0, 3, lambda _, y: y * 2, x), normal(3), gradient=False)
+        assert exported == ["scan"]
+    assert [*isolated._programs] == before
 
 
 @pytest.mark.parametrize(
