@@ -31,7 +31,22 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.rounded import Rounded
 from mpsref.conformance.runner import WRONG, Outcome, run_case
 from mpsref.errors import UnsupportedError
-from mpsref.kernels import ConvolutionTranspose
+from mpsref.kernels import (
+    Arithmetic,
+    BatchNormalization,
+    Convolution,
+    ConvolutionTranspose,
+    GroupNormalization,
+    InstanceNormalization,
+    LogSoftMax,
+    Neuron,
+    PoolingAverage,
+    PoolingL2Norm,
+    PoolingMax,
+    SoftMax,
+    UpsamplingBilinear,
+    UpsamplingNearest,
+)
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, gamma
 from mpsref.operations import Problem
 
@@ -126,69 +141,136 @@ class Compared:
 Stores: TypeAlias = Callable[[str], float | None]
 
 
-def compare(
-    check: Check,
-    names: Sequence[str] = (),
-    unit: float = UNIT_ROUNDOFF,
-    stored: Stores = lambda what: None,
-    *,
-    exact: bool = False,
-    roundings: int | None = None,
-) -> list[Compared]:
-    """Compare the results of a check with the reference in float64.
+@dataclass(frozen=True)
+class Manner:
+    """How results are compared.
 
     Parameters
     ----------
-    check : Check
-        What a layer returned.
-    names : sequence of str
+    rules : tuple of str, optional
         The rules under which bounds are wider, see :mod:`mpsref.conformance.rules`.
     unit : float, optional
         Unit roundoff of the type in which the results were stored, where that is less precise than float32.
-    stored : callable, optional
-        ``stored(what)`` says how many partial results of an element were stored in this type, too; ``None``: all.
+    stored : tuple of float or None, optional
+        How many partial results of an element of each result were stored in this type, too; ``None``: all.
     exact : bool, optional
         Whether the inputs are small integers: where nothing need be rounded, results must be equal.
     roundings : int, optional
         How often the results are rounded after sums of these integers, none of which is rounded; default: by the bound.
+    """
+
+    rules: tuple[str, ...] = ()
+    unit: float = UNIT_ROUNDOFF
+    stored: tuple[float | None, ...] = ()
+    exact: bool = False
+    roundings: int | None = None
+
+
+BY_IMAGES = frozenset(
+    {Arithmetic, LogSoftMax, Neuron, PoolingAverage, PoolingL2Norm, PoolingMax, SoftMax}
+    | {UpsamplingBilinear, UpsamplingNearest}
+)
+"""Kernels of which several equal problems are one with more images."""
+
+BY_CHANNELS = frozenset(
+    {BatchNormalization, Convolution, ConvolutionTranspose, GroupNormalization, InstanceNormalization}
+)
+"""Kernels of which several equal problems are one with more channels, or groups of them."""
+
+TOGETHER = 2**18
+"""Elements of the inputs of problems that are computed as one."""
+
+
+def compare(checks: Sequence[Check], manner: Manner) -> list[list[Compared]]:
+    """Compare the results of checks with the reference in float64, which is computed once for all of them.
+
+    Parameters
+    ----------
+    checks : sequence of Check
+        What layers returned for finite inputs; several are of one kind, and fit each other.
+    manner : Manner
+        How they are compared.
 
     Returns
     -------
-    list of Compared
-        One for each array of ``check.actual``.
-
-    Raises
-    ------
-    UnsupportedError
-        If an input has NaN or infinities: every number of a diverged model would be wrong.
+    list of list of Compared
+        Of each check, one for each array of its ``actual``.
     """
-    inputs = tuple(one.astype(np.float64) for one in check.inputs)
-    if not all(np.isfinite(one).all() for one in inputs):
-        raise UnsupportedError(f"{', '.join(check.actual)}: NaN or infinities in what it is computed from")
-    problem = check.problem
-    with np.errstate(all="ignore"), rules.applied(tuple(names)):
+    check, many = checks[0], len(checks)
+    problem: Any = check.problem if many == 1 else _together(check.problem, many)
+    of_inputs, of_results = _axes(check.problem) if many > 1 else ([0] * len(check.inputs), [0, 0, 0])
+    found: list[list[Compared]] = [[] for _ in checks]
+    with np.errstate(all="ignore"), rules.applied(manner.rules):
         if isinstance(problem, Computed):
             references, bounds = problem.references, problem.bounds
         else:
+            each = zip(zip(*(one.inputs for one in checks), strict=True), of_inputs, strict=True)
+            inputs = tuple(_joined(arrays, axis).astype(np.float64) for arrays, axis in each)
             references, bounds = problem.operation.results(problem, *inputs), ()
-        if roundings is not None and all((abs(one) < WHOLE).all() for one in references):
-            bounds = tuple(_rounded(one, roundings) for one in references)
-        elif not isinstance(problem, Computed):
-            bounds = rules.widened(problem, inputs, problem.operation.bounds(problem, *inputs))
-        found = []
-        for (what, actual), k in zip(check.actual.items(), check.of, strict=False):
-            reference, terms = references[k], bounds[k]
-            if actual.ndim < reference.ndim and roundings is not None:
-                reference = reference.sum(axis=0)
-                terms = _rounded(reference, roundings)
-            elif actual.ndim < reference.ndim:
-                reference, terms = _over_images(reference, terms)
-            elif check.region and reference.ndim == 4:
-                reference, terms = _part(reference, terms, check.region)
-            if unit > UNIT_ROUNDOFF:
-                actual, terms = _stored(actual, reference, terms, unit, stored(what))
-            found.append(_compared(what, actual, reference, terms, check, exact))
+        if manner.roundings is not None and all((abs(one) < WHOLE).all() for one in references):
+            bounds = tuple(_rounded(one, manner.roundings) for one in references)
+        elif manner.roundings is not None and many > 1:
+            raise ValueError("sums that are not exact are compared each by itself")
+        plain = bounds or problem.operation.bounds(problem, *inputs)
+        wider: tuple[ErrorBound, ...] = bounds
+        for n, (what, k) in enumerate(zip(check.actual, check.of, strict=False)):
+            actual = _joined([one.actual[what] for one in checks], of_results[k])
+            for widens in (False, True):  # rules take time, and seldom decide
+                wider = wider or (rules.widened(problem, inputs, plain) if widens else ())
+                given = _complete(check, actual, references[k], (wider if widens else plain)[k], manner, n)
+                whole = None if given[0].shape != given[1].shape else comparator.compare(*given, manner.exact)
+                if whole is not None and not whole.wrong.any():
+                    break
+            if whole is None and many > 1:
+                raise ValueError("shapes that differ are compared each by itself")
+            size = actual.shape[of_results[k]] // many if many > 1 else 0
+            for j, (one, compared) in enumerate(zip(checks, found, strict=True)):
+                part = slice(j * size, (j + 1) * size) if many > 1 else ...
+                index = (part,) if of_results[k] == 0 else (..., part)
+                compared.append(_compared(what, one, given, whole, index, manner.exact))
     return found
+
+
+def _axes(problem: Any) -> tuple[list[int], list[int]]:
+    """Return the axes along which the inputs and the results of equal problems are joined."""
+    declared = [problem.inputs[name] for name in problem.input_shapes], problem.results.values()
+    of_images, outputs = type(problem.spec) in BY_IMAGES, "output_channels kernel_size"
+    inputs, results = ([0 if of_images or one.dims.startswith(outputs) else -1 for one in each] for each in declared)
+    return inputs, results
+
+
+def _together(problem: Any, many: int) -> Any:
+    """Return the problem that equal ones are together."""
+    spec, (n, *size, c) = problem.spec, problem.source_shape
+    if type(spec) in BY_IMAGES:
+        shapes = {name for name in ("source_shape", "secondary_shape") if hasattr(problem, name)}
+        return replace(problem, **dict.fromkeys(shapes, (many * n, *size, c)))
+    changes = {"source_shape": (n, *size, many * c)}
+    if hasattr(problem, "output_channels"):
+        changes["output_channels"] = many * problem.output_channels
+    if "groups" in type(spec).__dataclass_fields__:
+        changes["spec"] = replace(spec, groups=many * spec.groups)
+    return replace(problem, **changes)
+
+
+def _joined(arrays: Sequence[Array], axis: int) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
+
+
+def _complete(
+    check: Check, actual: Array, reference: Array, terms: ErrorBound, manner: Manner, n: int
+) -> tuple[Array, Array, ErrorBound]:
+    """Return a result as it was stored, its reference of the same shape, and the bound."""
+    if actual.ndim < reference.ndim and manner.roundings is not None:
+        reference = reference.sum(axis=0)
+        terms = _rounded(reference, manner.roundings)
+    elif actual.ndim < reference.ndim:
+        reference, terms = _over_images(reference, terms)
+    elif check.region and reference.ndim == 4:
+        reference, terms = _part(reference, terms, check.region)
+    if manner.unit > UNIT_ROUNDOFF:
+        actual, terms = _stored(actual, reference, terms, manner.unit, manner.stored[n])
+    return actual, reference, terms
 
 
 def _rounded(reference: Array, times: int) -> ErrorBound:
@@ -234,19 +316,31 @@ STORED = 2
 
 
 def _compared(
-    what: str, actual: Array, reference: Array, terms: ErrorBound, check: Check, exact: bool = False
+    what: str,
+    check: Check,
+    given: tuple[Array, Array, ErrorBound],
+    whole: comparator.Comparison | None,
+    piece: tuple[Any, ...],
+    exact: bool,
 ) -> Compared:
-    problem = check.problem
-    of = None if isinstance(problem, Computed) else problem
-    try:
-        fraction = comparator.check(actual, reference, terms, actual.dtype.name, exact, problem.where)
-        infinite = np.isinf(terms.limit)
+    """Return the comparison of one check, which has a piece of the arrays."""
+    actual, reference, terms = given
+    limit, *others = (np.broadcast_to(one, reference.shape)[piece] for one in terms)
+    actual, reference = actual[piece], reference[piece]
+    of = None if isinstance(check.problem, Computed) else check.problem
+    message = ""
+    if whole is not None and not whole.wrong[piece].any():
+        fraction = comparator.Comparison(*(one[piece] for one in whole)).fraction
+        infinite = np.isinf(limit)
         unbounded = float((infinite & np.isfinite(reference)).mean()) if infinite.any() else 0.0
         empty = what.startswith("gradient") and not reference.any()
         return Compared(what, fraction, problem=of, empty=empty, unbounded=unbounded)
+    terms = ErrorBound(limit, *others)
+    try:
+        comparator.check(actual, reference, terms, actual.dtype.name, exact, check.problem.where)
     except Mismatch as mismatch:
-        read = "" if mismatch.index is None else check.read(mismatch.index, reference.shape)
-        return Compared(what, _excess(actual, reference, terms), f"{mismatch}{read}", of)
+        message = f"{mismatch}{'' if mismatch.index is None else check.read(mismatch.index, reference.shape)}"
+    return Compared(what, _excess(actual, reference, terms), message, of)
 
 
 def _excess(actual: Array, reference: Array, terms: ErrorBound) -> float:
@@ -353,7 +447,6 @@ class Step:
     rules: tuple[str, ...] = ()
     number: int = 1
     """How many equal steps these are."""
-    compared: list[Compared] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     """Why something was not compared."""
     notes: list[str] = field(default_factory=list)
@@ -362,6 +455,17 @@ class Step:
     """Layout in memory of the tensors of the layer, by name."""
     required: bool = False
     """Whether an audit that does not compare it has failed: a backward pass that the user wrote."""
+    waiting: Waiting = field(default_factory=lambda: Waiting(), repr=False)
+    """The checks that are not compared yet, those of other steps with them."""
+    parts: list[list[Compared]] = field(default_factory=list, init=False, repr=False)
+    """What was compared, by check."""
+
+    @property
+    def compared(self) -> list[Compared]:
+        """What was compared, after that what waits is."""
+        self.waiting.settle()
+        self.parts = [list(itertools.chain(*self.parts))]
+        return self.parts[0]
 
     def judge(
         self,
@@ -371,26 +475,40 @@ class Step:
         *,
         again: bool = False,
         roundings: int | None = None,
+        others: Sequence[Step] = (),
     ) -> None:
-        """Compare; a check that mpsref refuses, or that fails, is a reason. ``again``: of a call on small integers."""
+        """Compare, now or together with checks of the same kind; one that mpsref refuses, or that fails, is a reason.
+
+        ``again``: of a call on small integers, for other steps as well.
+        """
         try:
             with np.errstate(all="ignore"):  # formulas of numbers that are not finite
                 given = checks()
             for check in given:
-                found = compare(check, self.rules, unit, stored, exact=again, roundings=roundings)
-                for one in found:
-                    if one.unbounded:
-                        self.reasons.append(
-                            f"{one.what}: the error of {one.unbounded:.0%} of its elements has no bound"
-                        )
-                    if one.unbounded == 1:
-                        continue
-                    said = f"called again on small integers: {one.message}" if again and one.message else one.message
-                    self.compared.append(replace(one, message=said, empty=one.empty and not again))
-        except UnsupportedError as error:
-            self.reasons.append(str(error))
-        except (LookupError, TypeError, ValueError, RuntimeError) as error:  # arrays that do not fit each other
-            self.reasons.append(f"its comparison failed: {type(error).__name__}: {error}")
+                if not all(np.isfinite(one).all() for one in check.inputs):
+                    raise UnsupportedError(f"{', '.join(check.actual)}: NaN or infinities in what it is computed from")
+                partial = tuple(map(stored, check.actual)) if unit > UNIT_ROUNDOFF else ()
+                part: list[Compared] = []
+                for step in (self, *others):
+                    step.parts.append(part)
+                self.waiting.add(Manner(self.rules, unit, partial, again, roundings), check, self, part)
+        except FAILURES as error:
+            self.refused(error)
+
+    def refused(self, error: Exception) -> None:
+        """Say why something is not compared: mpsref does not have it, or arrays do not fit each other."""
+        failed = f"its comparison failed: {type(error).__name__}: "
+        self.reasons.append(f"{'' if isinstance(error, UnsupportedError) else failed}{error}")
+
+    def accept(self, found: list[Compared], part: list[Compared], again: bool) -> None:
+        """Take what was compared of a check."""
+        for one in found:
+            if one.unbounded:
+                self.reasons.append(f"{one.what}: the error of {one.unbounded:.0%} of its elements has no bound")
+            if one.unbounded == 1:
+                continue
+            said = f"called again on small integers: {one.message}" if again and one.message else one.message
+            part.append(replace(one, message=said, empty=one.empty and not again))
 
     def empty(self) -> set[str]:
         """Return the gradients that are 0 everywhere, where nothing but 0 was compared with 0."""
@@ -424,6 +542,54 @@ class Step:
         why, required = tuple(reasons), self.required
         where = self.place, self.function, self.shape
         return Row(*where, compared, message, case, why, replay, layouts, notes, required)
+
+
+FAILURES = UnsupportedError, LookupError, TypeError, ValueError, RuntimeError
+
+Entry: TypeAlias = tuple[Check, Step, list[Compared]]
+
+
+class Waiting:
+    """Checks that are compared together, each for its own step: equal problems are computed as one."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[Any, ...], list[Entry]] = {}
+
+    def add(self, manner: Manner, check: Check, step: Step, part: list[Compared]) -> None:
+        """Compare a check now if no other can be of its kind, or when there are enough elements."""
+        problem, size = check.problem, sum(one.size for one in check.inputs)
+        spec = None if isinstance(problem, Computed) else problem.spec
+        if type(spec) not in BY_IMAGES | BY_CHANNELS or getattr(spec, "data", None) or 2 * size > TOGETHER:
+            _settle(manner, [(check, step, part)])
+            return
+        # Copies: what works in place writes inputs and results.
+        inputs, actual = tuple(map(np.array, check.inputs)), {what: np.array(one) for what, one in check.actual.items()}
+        shapes = tuple((what, one.shape, one.dtype) for what, one in actual.items())
+        kind = manner, problem, check.of, repr(check.region), shapes
+        entries = self._kinds.setdefault(kind, [])
+        entries.append((replace(check, inputs=inputs, actual=actual), step, part))
+        if len(entries) * size > TOGETHER:
+            _settle(manner, self._kinds.pop(kind))
+
+    def settle(self) -> None:
+        """Compare all."""
+        while self._kinds:
+            (manner, *_), entries = self._kinds.popitem()
+            _settle(manner, entries)
+
+
+def _settle(manner: Manner, entries: Sequence[Entry]) -> None:
+    try:
+        found = compare([check for check, *_ in entries], manner)
+    except FAILURES as error:
+        if len(entries) == 1:
+            entries[0][1].refused(error)
+        else:
+            for one in entries:
+                _settle(manner, [one])
+        return
+    for compared, (_, step, part) in zip(found, entries, strict=True):
+        step.accept(compared, part, manner.exact)
 
 
 @dataclass(frozen=True)

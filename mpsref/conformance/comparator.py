@@ -38,7 +38,7 @@ def ulp(values: Array, dtype: np.dtype[Any]) -> Array:
     if dtype.kind != "f":
         return np.zeros(values.shape)
     largest = np.nextafter(np.finfo(dtype).max, dtype.type(0))  # beyond it the spacing would overflow
-    spacing: Array = np.spacing(np.minimum(np.abs(values), largest).astype(dtype))
+    spacing: Array = np.spacing(np.minimum(np.abs(values), largest).astype(dtype, copy=False))
     return spacing.astype(np.float64)
 
 
@@ -47,7 +47,8 @@ def bound(actual: Array, expected: Array, terms: ErrorBound) -> Array:
 
     Where the limit of the arithmetic is 0 nothing is rounded, and nothing may differ.
     """
-    larger = np.maximum(np.abs(actual.astype(np.float64)), np.abs(expected))
+    with np.errstate(over="ignore", invalid="ignore"):
+        larger = np.maximum(np.abs(actual), np.abs(expected.astype(actual.dtype)))
     return np.where(terms.limit > 0, terms.limit + ulp(larger, actual.dtype) / 2, 0.0)
 
 
@@ -76,24 +77,27 @@ class Comparison(NamedTuple):
 
 
 def _worst(error: Array, limit: Array) -> float:
-    counts = (error > 0) & (limit > 0) & np.isfinite(limit)
-    return float(np.divide(error[counts], limit[counts]).max(initial=0.0))
+    with np.errstate(invalid="ignore"):  # of errors without a bound
+        fractions = np.divide(error, limit, out=np.zeros(error.shape), where=limit > 0)
+    return float(np.fmax.reduce(fractions, axis=None, initial=0.0))
 
 
 def compare(actual: Array, expected: Array, terms: ErrorBound, exact: bool = False) -> Comparison:
     """Compare a result with the reference (float64, not rounded) of the same shape; ``exact`` as in :func:`check`."""
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = expected.astype(actual.dtype)
-        equal = (actual == rounded) | (np.isnan(actual) & np.isnan(rounded))
+        equal = actual == rounded
+        if not equal.all():
+            equal |= np.isnan(actual) & np.isnan(rounded)
         if equal.all():  # as is every result that is not rounded: no bound is needed
-            nothing = np.zeros(expected.shape)
+            nothing = np.broadcast_to(0.0, expected.shape)
             return Comparison(nothing, nothing, ~equal, nothing)
         limit = bound(actual, expected, terms)
         if exact:
             limit = np.where(terms.exact, 0.0, limit)
         # Infinities and NaN must be equal: no bound holds for them.
-        limit = np.where(np.isfinite(expected), limit, 0.0)
-        error = np.where(equal, 0.0, np.abs(actual.astype(np.float64) - expected))
+        limit[~np.isfinite(expected)] = 0.0
+        error = np.where(equal, 0.0, np.abs(actual - expected))
     # Written so that any other NaN is wrong.
     arithmetic = np.where(limit > 0, terms.limit, 0.0)
     return Comparison(error, limit, ~(equal | (error <= limit)), arithmetic)

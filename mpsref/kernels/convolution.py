@@ -21,7 +21,6 @@ Group r of G connects the input channels ``r * Ci/G ...`` to the output channels
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from typing import Any, ClassVar, TypeAlias, cast
@@ -470,12 +469,15 @@ def _frozen(table: IntTable) -> IntTable:
     return table
 
 
-def joined(problem: WeightedProblem) -> Iterator[tuple[int, int, Index, Index]]:
-    """Yield each tap (ty, tx), the result pixels that use it, and the source pixels that it reads."""
+@cached_in_problem
+def joined(problem: WeightedProblem) -> list[tuple[int, int, Index, Index]]:
+    """Return each tap (ty, tx), the result pixels that use it, and the source pixels that it reads."""
     rows, columns = _pairs(problem)
-    for (ty, (a, y)), (tx, (b, x)) in product(enumerate(rows), enumerate(columns)):
-        if a.size and b.size:
-            yield ty, tx, np.s_[:, a[:, None], b], np.s_[:, y[:, None], x]
+    return [
+        (ty, tx, _pixels(a, b), _pixels(y, x))
+        for (ty, (a, y)), (tx, (b, x)) in product(enumerate(rows), enumerate(columns))
+        if a.size and b.size
+    ]
 
 
 @cached_in_problem
@@ -488,6 +490,50 @@ def _pairs(problem: WeightedProblem) -> list[list[Array]]:
         ]
         for axis, taps in enumerate(problem.spec.size)
     ]
+
+
+def _pixels(rows: Array, columns: Array) -> Index:
+    """Return the index of the pixels of some rows and columns; at equal distances they are a view."""
+    slices = []
+    for one in (rows.tolist(), columns.tolist()):
+        step = max(1, one[1] - one[0]) if len(one) > 1 else 1
+        if one != [*range(one[0], one[-1] + 1, step)]:
+            return np.s_[:, rows[:, None], columns]  # of an edge that is clamped
+        slices.append(slice(one[0], one[-1] + 1, step))
+    return np.s_[:, slices[0], slices[1]]
+
+
+@lru_cache(maxsize=256)
+def _matrices(subscripts: str, first: Shape, second: Shape) -> tuple[Any, ...]:
+    """Return the orders of the axes and the shapes of two arrays as matrices, and of the result; or nothing."""
+    a, b, result = subscripts.replace("->", ",").split(",")
+    sizes = dict(zip(a + b, first + second, strict=True))
+    stack = [k for k in a if k in b and k in result]
+    rows, columns = ([k for k in one if k in result and k not in stack] for one in (a, b))
+    inner = [k for k in a if k not in result]
+    n, m, size, k = (math.prod(sizes[one] for one in letters) for letters in (stack, rows, inner, columns))
+    if sorted((m, size, k))[1] == 1:  # of a depthwise convolution
+        return ()
+    whole = [*stack, *rows, *columns]
+    orders = ((a, [*stack, *rows, *inner]), (b, [*stack, *inner, *columns]), (whole, result))
+    shapes = (n, m, size), (n, size, k), tuple(sizes[one] for one in whole)
+    return *(tuple(map(given.index, wanted)) for given, wanted in orders), *shapes
+
+
+def summed(subscripts: str, first: Array, second: Array) -> Array:
+    """Return ``np.einsum(subscripts, first, second)`` as a product of matrices, which is several times as fast.
+
+    >>> a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    >>> bool((summed("ik,kj->ji", a, b) == (a @ b).T).all())
+    True
+    """
+    matrices = _matrices(subscripts, first.shape, second.shape)
+    if not matrices:
+        return np.asarray(np.einsum(subscripts, first, second))
+    of_first, of_second, of_result, left, right, shape = matrices
+    with np.errstate(all="ignore"):
+        found = first.transpose(of_first).reshape(left) @ second.transpose(of_second).reshape(right)
+    return np.asarray(found.reshape(shape).transpose(of_result))
 
 
 def by_group(image: Array, problem: WeightedProblem) -> Array:
@@ -535,7 +581,7 @@ def before_neuron(problem: WeightedForward, x: Array, weights: Array, biases: Ar
         result[:, 0, 0] = np.einsum("nabgc,gmabc->ngm", read, used, optimize=True)
     else:
         for ty, tx, i, j in joined(problem):
-            result[i] += np.einsum("nabgc,gmc->nabgm", source[j], w[:, :, ty, tx])
+            result[i] += summed("nabgc,gmc->nabgm", source[j], w[:, :, ty, tx])
     if biases is not None:
         y += biases
     return y
@@ -580,7 +626,7 @@ def gradient_data(problem: GradientData, g: Array, weights: Array) -> Array:
     dx = np.zeros(problem.source_shape, g.dtype)
     source, w, result = by_group(g, problem), weights_by_group(weights, problem), by_group(dx, problem)
     for ty, tx, i, j in joined(problem):
-        result[j] += np.einsum("nabgm,gmc->nabgc", source[i], w[:, :, ty, tx])
+        result[j] += summed("nabgm,gmc->nabgc", source[i], w[:, :, ty, tx])
     return dx
 
 
@@ -601,5 +647,5 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array) -> tuple[Arra
     dw = np.zeros(problem.weights_shape, g.dtype)
     result, source, w = by_group(g, problem), by_group(x, problem), weights_by_group(dw, problem)
     for ty, tx, i, j in joined(problem):
-        w[:, :, ty, tx] = np.einsum("nabgm,nabgc->gmc", result[i], source[j])
+        w[:, :, ty, tx] = summed("nabgm,nabgc->gmc", result[i], source[j])
     return dw, g.sum(axis=(0, 1, 2))

@@ -1364,3 +1364,117 @@ def test_no_window_has_its_maximum_twice(kind: str, shape: tuple[int, ...]) -> N
     assert found.shape == shape
     assert all(len(plane.unique()) == plane.numel() for plane in planes)
     assert not torch.equal(planes[0], planes[1])
+
+
+# ---- equal calls, which are compared together
+
+
+class Changed(torch.autograd.Function):  # type: ignore[misc]
+    """Runs a module, and changes what it returns or one of its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Any, change: Any, x: Any, *parameters: Any) -> Any:
+        ctx.own, ctx.change = own, change
+        ctx.save_for_backward(x, *parameters)
+        return change.get("result", torch.clone)(own(x, *parameters))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        leaves = [one.detach().requires_grad_() for one in ctx.saved_tensors]
+        with torch.enable_grad():
+            found = torch.autograd.grad(ctx.own(*leaves), leaves, grad_outputs)
+        names = ("gradient for x", "gradient for weight", "gradient for bias")
+        return (None, None, *(ctx.change.get(name, torch.clone)(one) for name, one in zip(names, found, strict=False)))
+
+
+def added(*index: Any, by: float = 0.01) -> Callable[[Any], Any]:
+    return lambda one: one.index_put(tuple(map(torch.tensor, index)), torch.tensor(by), accumulate=True)
+
+
+def scaled(index: Any, by: float) -> Callable[[Any], Any]:
+    def change(one: Any) -> Any:
+        one = one.clone()
+        one[index] *= by
+        return one
+
+    return change
+
+
+def equal_blocks() -> Any:
+    """Four blocks of equal layers."""
+    torch.manual_seed(0)
+    blocks = [(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(4)]
+    return nn.Sequential(*(layer for block in blocks for layer in block))
+
+
+CONV, NORM, RELU = 0, 1, 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "change"),
+    [
+        pytest.param(CONV, "result", added(1, 3, 5, 5), id="a pixel"),
+        pytest.param(CONV, "result", added(0, 0, 0, 0, by=np.nan), id="NaN"),
+        pytest.param(CONV, "result", scaled(-1, 1.001), id="the last image"),
+        pytest.param(CONV, "gradient for x", lambda dx: dx[:, [0, 2, 1, 3, 4, 5, 6, 7]], id="exchanged channels"),
+        pytest.param(CONV, "gradient for x", scaled((-1, -1, -1, -1), 1.01), id="the last pixel of a gradient"),
+        pytest.param(CONV, "gradient for weight", scaled((..., -1, -1), 0.0), id="the last tap"),
+        pytest.param(CONV, "gradient for bias", scaled(2, 1.01), id="a bias"),
+        pytest.param(NORM, "gradient for x", scaled(-1, 1.01), id="the last image of a normalization"),
+        pytest.param(NORM, "gradient for weight", scaled(7, 1.01), id="a gain"),
+        pytest.param(RELU, "gradient for x", scaled((1, 4, 6, 7), 0.5), id="an element"),
+    ],
+)
+def test_of_equal_calls_the_wrong_one_is_named(kind: int, what: str, change: Callable[[Any], Any]) -> None:
+    for block in (1, 2, 3):
+        model = equal_blocks()
+        module = model[3 * block + kind]
+        names = [name for name, _ in module.named_parameters()]
+        functional = type(module)(*((8, 8, 3), (8,), ())[kind], **({"padding": 1} if kind == CONV else {}))
+
+        def own(x: Any, *parameters: Any, module: Any = functional, names: Any = names) -> Any:
+            return torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
+
+        module.forward = lambda x, module=module, own=own: Changed.apply(own, {what: change}, x, *module.parameters())
+        report = audit(model, None, images(2, 8, 12, 12), shrinks=False)
+        assert [row.layer for row in report.wrong] == [str(3 * block + kind)], str(report)
+        assert report.wrong[0].message.startswith(f"{what}: "), report.wrong[0].message
+
+
+def test_equal_calls_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mpsref.conformance import audit as audits
+
+    numbers: dict[Any, list[int]] = {}
+    own = audits.compare
+
+    def count(checks: Any, manner: Any) -> Any:
+        found = own(checks, manner)
+        numbers.setdefault(type(checks[0].problem).__name__, []).append(len(checks))
+        return found
+
+    monkeypatch.setattr(audits, "compare", count)
+    report = audit(equal_blocks(), None, images(2, 8, 12, 12))
+    assert report.complete, str(report)
+    kinds = "ConvolutionForward", "ConvolutionGradientWeights", "NormalizationForward", "NormalizationGradient"
+    for name in (*kinds, "NeuronForward", "NeuronGradient"):
+        assert max(numbers[name]) >= 4, numbers
+
+
+class Overwrites(nn.Module):  # type: ignore[misc]
+    """Changes what a layer was computed from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: Any) -> Any:
+        y = self.conv(x)
+        large = F.interpolate(y, scale_factor=2)
+        y += 1.0
+        return large, y
+
+
+def test_a_call_is_compared_with_the_numbers_that_it_was_given() -> None:
+    report = audit(Overwrites(), None, images(2, 3, 8, 8))
+    assert not report.wrong, str(report)
+    assert [row.status for row in report.rows[:2]] == ["right", "right"], str(report)

@@ -135,17 +135,15 @@ class Repetition:
         roundings = ROUNDINGS.get(seen.again) if layer.exact and not transforms else None
         exact = seen.again in ROUNDINGS or seen.again == "linear"
         wanted = {name: one for name, one in layer.inputs.items() if one.requires_grad}
-        before = len(seen.compared)
-        seen.judge(lambda: checked.result(y, frozenset(wanted), draw), again=exact, roundings=roundings)
+        others = self.seen[1:]
+        seen.judge(lambda: checked.result(y, frozenset(wanted), draw), again=exact, roundings=roundings, others=others)
         if self.g is not None and y.requires_grad and tuple(y.shape) == self.g.shape and wanted:
             g = self.g.filled(_source(seen, self.g, fresh, generator))
             gradients = torch.autograd.grad(y, list(wanted.values()), g, allow_unused=True)
             found = {name: dx for name, dx in zip(wanted, gradients, strict=True) if dx is not None}
             roundings = None if seen.again == "means" else roundings  # each term of theirs is rounded
             with torch.no_grad():
-                seen.judge(lambda: checked.gradients(g, found, draw), again=exact, roundings=roundings)
-        for other in self.seen[1:]:
-            other.compared += seen.compared[before:]
+                seen.judge(lambda: checked.gradients(g, found, draw), again=exact, roundings=roundings, others=others)
 
 
 def _described(one: Any) -> Any:

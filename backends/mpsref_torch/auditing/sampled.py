@@ -104,16 +104,21 @@ def positions_on(tensor: Tensor, index: Any) -> Tensor:
 def image(
     tensor: Tensor, images: list[int], channels: list[int], rows: Range | None = None, columns: Range | None = None
 ) -> Array:
-    """Return a part of a tensor (N, C, H, W) as an image (N, H, W, C)."""
-    part = tensor.detach()
-    if rows is not None:
-        part = part[:, :, slice(*rows)]
-    if columns is not None:
-        part = part[..., slice(*columns)]
+    """Return a part of a tensor (N, C, H, W) as an image (N, H, W, C), with zeros for pixels outside of the tensor."""
+    part, outside = tensor.detach(), []
+    for axis, pixels in ((2, rows), (3, columns)):
+        length = part.shape[axis]
+        low, high = pixels or (0, length)
+        begin = min(max(low, 0), length)
+        inside = max(0, min(high, length) - begin)
+        before = min(max(0, -low), high - low)
+        outside.append((before, high - low - before - inside))
+        part = part if inside == length else part.narrow(axis, begin, inside)
     for axis, indices in enumerate((images, channels)):
         if len(indices) < part.shape[axis]:
             part = part.index_select(axis, positions_on(part, indices))
-    return array(part).transpose(0, 2, 3, 1)
+    found = array(part).transpose(0, 2, 3, 1)
+    return np.pad(found, ((0, 0), *outside, (0, 0))) if any(map(any, outside)) else found
 
 
 def elements(tensor: Tensor, index: tuple[Any, ...]) -> Array:
@@ -141,12 +146,6 @@ def touching(window: Window, count: int, pixels: Range) -> Range:
     """Return the windows, of ``count``, that may read some pixels; at least one."""
     begin = min(window.cover(pixels[0], count).start, count - 1)
     return begin, max(begin + 1, window.cover(pixels[1] - 1, count).stop)
-
-
-def backward(window: Window, count: int, pixels: Range) -> Crop:
-    """Return the windows that may read some pixels, over these pixels alone."""
-    windows = touching(window, count, pixels)
-    return Crop(pixels, windows, window.offset + window.stride * windows[0] - pixels[0])
 
 
 def both(window: Window, count: int, length: int, pixels: Range) -> Crop:

@@ -59,6 +59,13 @@ def as_images(tensor: Tensor, rank: int) -> Tensor:
     return found.unsqueeze(2) if rank == 1 else found
 
 
+def _read(begin: int, end: int, pixels: Range, count: int, length: int) -> Range:
+    """Return what pixels read; a block that is not a whole axis reads zeros beyond it, so that blocks are equal."""
+    if pixels == (0, count):
+        begin, end = min(max(0, begin), length - 1), min(end, length)
+    return begin, max(begin + 1, end)
+
+
 class Weighted(Translated):
     """A convolution or a transposed convolution of one or two axes, or a product with a matrix."""
 
@@ -89,11 +96,18 @@ class Weighted(Translated):
 
     def forward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
         """Return source, windows and offset that give these pixels of the result."""
-        return sampled.forward(self._window(axis), self.x_shape[2 + axis], pixels)
+        window = self._window(axis)
+        first, end = window.start(pixels[0]), window.tap(pixels[1] - 1, window.kernel - 1) + 1
+        low, high = _read(first, end, pixels, self.y_shape[2 + axis], self.x_shape[2 + axis])
+        return sampled.Crop((low, high), pixels, window.offset + window.stride * pixels[0] - low)
 
     def backward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
         """Return windows and offset that give the gradient of these pixels of the source."""
-        return sampled.backward(self._window(axis), self.y_shape[2 + axis], pixels)
+        window = self._window(axis)
+        first = -((window.tap(0, window.kernel - 1) - pixels[0]) // window.stride)
+        end = (pixels[1] - 1 - window.start(0)) // window.stride + 1
+        low, high = _read(first, end, pixels, self.x_shape[2 + axis], self.y_shape[2 + axis])
+        return sampled.Crop(pixels, (low, high), window.offset + window.stride * low - pixels[0])
 
     def as_images(self, tensor: Tensor) -> Tensor:
         """Return the source, the result or a gradient of it as (N, C, H, W)."""
@@ -257,15 +271,15 @@ class TransposedLayer(Weighted):
         return -self.offsets[axis] + self.size[axis] // 2 - self.size[axis] + 1
 
     def forward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
-        stride, first, length = self.strides[axis], self._first(axis), self.x_shape[2 + axis]
-        low = min(length - 1, max(0, -((first + self.size[axis] - 1 - pixels[0]) // stride)))
-        high = min(length, max(low + 1, (pixels[1] - 1 - first) // stride + 1))
+        stride, first = self.strides[axis], self._first(axis)
+        begin, end = -((first + self.size[axis] - 1 - pixels[0]) // stride), (pixels[1] - 1 - first) // stride + 1
+        low, high = _read(begin, end, pixels, self.y_shape[2 + axis], self.x_shape[2 + axis])
         return sampled.Crop((low, high), pixels, self.offsets[axis] - low * stride + pixels[0])
 
     def backward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
-        stride, first, outputs = self.strides[axis], self._first(axis), self.y_shape[2 + axis]
-        low = min(outputs - 1, max(0, pixels[0] * stride + first))
-        high = min(outputs, max(low + 1, (pixels[1] - 1) * stride + first + self.size[axis]))
+        stride, first = self.strides[axis], self._first(axis)
+        begin, end = pixels[0] * stride + first, (pixels[1] - 1) * stride + first + self.size[axis]
+        low, high = _read(begin, end, pixels, self.x_shape[2 + axis], self.y_shape[2 + axis])
         return sampled.Crop(pixels, (low, high), self.offsets[axis] - pixels[0] * stride + low)
 
 

@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from mpsref.conformance.audit import NO_NEED, Compared
+from mpsref.conformance.audit import NO_NEED, Compared, Waiting
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.kernels.reference import UNIT_ROUNDOFF
@@ -78,6 +78,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         self._again: list[Repetition] = []
         self._arriving: dict[str, Tensor] = {}
         """By parameter, the sum of the gradients for it, before hooks get it."""
+        self._checks = Waiting()
         self._waiting: list[_Call] = []
         """The calls with several results, of which some may get no gradient."""
 
@@ -128,6 +129,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                     again.run(self._draw, generator)
                 except (UnsupportedError, RuntimeError, TypeError, ValueError) as error:
                     again.seen[0].notes.append(f"not called again on other numbers: {str(error).partition(chr(10))[0]}")
+        self._checks.settle()
 
     def before_backward(self, root: Any) -> None:
         """Follow the gradients of parameters, and record the functions of a graph that nothing compares."""
@@ -369,6 +371,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             module=module,
             dtype=str(x.dtype).removeprefix("torch."),
             repeated=self.in_backward,
+            waiting=self._checks,
         )
         self.rules = tuple(dict.fromkeys((*self.rules, *seen.rules)))
         try:
