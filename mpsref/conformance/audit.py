@@ -31,22 +31,7 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.rounded import Rounded
 from mpsref.conformance.runner import WRONG, Outcome, run_case
 from mpsref.errors import UnsupportedError
-from mpsref.kernels import (
-    Arithmetic,
-    BatchNormalization,
-    Convolution,
-    ConvolutionTranspose,
-    GroupNormalization,
-    InstanceNormalization,
-    LogSoftMax,
-    Neuron,
-    PoolingAverage,
-    PoolingL2Norm,
-    PoolingMax,
-    SoftMax,
-    UpsamplingBilinear,
-    UpsamplingNearest,
-)
+from mpsref.kernels import ConvolutionTranspose
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, gamma
 from mpsref.operations import Problem
 
@@ -166,17 +151,6 @@ class Manner:
     roundings: int | None = None
 
 
-BY_IMAGES = frozenset(
-    {Arithmetic, LogSoftMax, Neuron, PoolingAverage, PoolingL2Norm, PoolingMax, SoftMax}
-    | {UpsamplingBilinear, UpsamplingNearest}
-)
-"""Kernels of which several equal problems are one with more images."""
-
-BY_CHANNELS = frozenset(
-    {BatchNormalization, Convolution, ConvolutionTranspose, GroupNormalization, InstanceNormalization}
-)
-"""Kernels of which several equal problems are one with more channels, or groups of them."""
-
 TOGETHER = 2**18
 """Elements of the inputs of problems that are computed as one."""
 
@@ -232,22 +206,46 @@ def compare(checks: Sequence[Check], manner: Manner) -> list[list[Compared]]:
 
 
 def _axes(problem: Any) -> tuple[list[int], list[int]]:
-    """Return the axes along which the inputs and the results of equal problems are joined."""
-    declared = [problem.inputs[name] for name in problem.input_shapes], problem.results.values()
-    of_images, outputs = type(problem.spec) in BY_IMAGES, "output_channels kernel_size"
-    inputs, results = ([0 if of_images or one.dims.startswith(outputs) else -1 for one in each] for each in declared)
+    """Return the axes along which inputs and results of equal problems are joined: images, or groups of channels.
+
+    Both are empty if such problems are not one problem.
+    """
+    declared = (
+        [problem.inputs[name].dims for name in problem.input_shapes],
+        [one.dims for one in problem.results.values()],
+    )
+    every, spec = [*declared[0], *declared[1]], problem.spec
+    has_outputs, has_groups = (
+        name in type(one).__dataclass_fields__ for one, name in ((problem, OUTPUTS), (spec, "groups"))
+    )
+    if getattr(spec, "data", None) or (has_outputs and not has_groups):
+        return [], []
+    if all(dims.startswith("n ") or dims in ("shape", "secondary_shape") for dims in every) and not has_groups:
+        return [0] * len(declared[0]), [0] * len(declared[1])
+    if not all(dims.endswith(("c", OUTPUTS)) or dims.startswith(OUTPUTS) for dims in every):
+        return [], []
+    inputs, results = ([0 if dims.startswith(f"{OUTPUTS} ") else -1 for dims in each] for each in declared)
     return inputs, results
+
+
+OUTPUTS = "output_channels"
 
 
 def _together(problem: Any, many: int) -> Any:
     """Return the problem that equal ones are together."""
     spec, (n, *size, c) = problem.spec, problem.source_shape
-    if type(spec) in BY_IMAGES:
-        shapes = {name for name in ("source_shape", "secondary_shape") if hasattr(problem, name)}
-        return replace(problem, **dict.fromkeys(shapes, (many * n, *size, c)))
+    if not any(map(sum, _axes(problem))):
+        return replace(
+            problem,
+            **{
+                name: (many * shape[0], *shape[1:])
+                for name in ("source_shape", "secondary_shape")
+                if (shape := getattr(problem, name, None))
+            },
+        )
     changes = {"source_shape": (n, *size, many * c)}
-    if hasattr(problem, "output_channels"):
-        changes["output_channels"] = many * problem.output_channels
+    if hasattr(problem, OUTPUTS):
+        changes[OUTPUTS] = many * problem.output_channels
     if "groups" in type(spec).__dataclass_fields__:
         changes["spec"] = replace(spec, groups=many * spec.groups)
     return replace(problem, **changes)
@@ -558,8 +556,7 @@ class Waiting:
     def add(self, manner: Manner, check: Check, step: Step, part: list[Compared]) -> None:
         """Compare a check now if no other can be of its kind, or when there are enough elements."""
         problem, size = check.problem, sum(one.size for one in check.inputs)
-        spec = None if isinstance(problem, Computed) else problem.spec
-        if type(spec) not in BY_IMAGES | BY_CHANNELS or getattr(spec, "data", None) or 2 * size > TOGETHER:
+        if isinstance(problem, Computed) or 2 * size > TOGETHER or not any(_axes(problem)):
             _settle(manner, [(check, step, part)])
             return
         # Copies: what works in place writes inputs and results.
