@@ -533,13 +533,14 @@ def _from_call(
             shapes[name] = values[name].shape
         _infer(_words(one.dims), shapes[name], codec_of, inferred)
     problem = kind(spec, **{**inferred, **options})
-    images = [values[name] for (name, one), _ in listed if one.dtype == "image" and hasattr(values.get(name), "dtype")]
+    images = [name for (name, one), _ in listed if one.dtype == "image" and name in shapes]
     inputs: dict[int, Array] = {}
     for position, ((name, one), _) in enumerate(listed):
         if name not in values:
             continue
         if one.dtype == "real":
-            values[name] = arrays.as_vector(name, values[name], problem.shape_of(one.dims), *images)
+            like = (values[image] for image in images if hasattr(values[image], "dtype"))
+            values[name] = arrays.as_vector(name, values[name], problem.shape_of(one.dims), *like)
         else:
             _check_shape(problem, name, shapes, source_is_given="source_shape" in options)
         if name in problem.arguments:

@@ -451,10 +451,9 @@ def _check_call(
     """Check a call; return it checked, its arrays as the backend reads them, and its arrays as they were passed."""
     problem, inputs = spec.problems[method].from_call(spec, given, options)
     sources = _sources(problem, tuple(inputs.values()), strided=bool(backend.layouts))
-    checked = _checked_call(problem, backend, sources)
+    checked = _checked_call(problem, backend, sources, tuple(inputs))
     as_passed = all(array is given[position] and array.dtype.isnative for position, array in inputs.items())
     if key and as_passed and _is_plain(tuple(options.values())):
-        checked = checked._replace(positions=tuple(inputs))
         _keep(spec, tuple(key), checked)
     return checked, sources, list(inputs.values())
 
@@ -501,7 +500,9 @@ def _sources(problem: Problem, given: Sequence[Any], *, strided: bool = False) -
     return [arrays.native(array, name, strided=strided) for name, array in zip(shapes, given, strict=True)]
 
 
-def _checked_call(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _CheckedCall:
+def _checked_call(
+    problem: Problem, backend: Backend, sources: Sequence[Array], positions: tuple[int, ...] = ()
+) -> _CheckedCall:
     """Check that a backend runs a problem on arrays of these dtypes; return the checked call."""
     reason = backend.why_not_problem(problem)
     if reason is not None:
@@ -522,7 +523,7 @@ def _checked_call(problem: Problem, backend: Backend, sources: Sequence[Array]) 
     for one in results:
         arrays.empty("the result", *one)  # raises if it is too large
     is_empty = not all(array.size for array in sources)
-    return _CheckedCall(problem, backend.implementations[problem.operation], results, (), is_empty)
+    return _CheckedCall(problem, backend.implementations[problem.operation], results, positions, is_empty)
 
 
 def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Any:
