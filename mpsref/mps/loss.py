@@ -531,7 +531,7 @@ class LabelledLoss(MPSCNNKernel):
             labels if type(labels) is MPSCNNLossLabels else labels_of_batch("labels", labels, source.array.shape[0])
         )
         require_defaults(self, *IMAGE)
-        function, x = self.function, source.array
+        function, x = self._function, source.array
         targets.check_loss_shape(function.loss_shape(x.shape), function.reduction)
         if command_buffer is not None:
             check_encodable(command_buffer)

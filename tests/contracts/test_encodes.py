@@ -250,12 +250,14 @@ def repeatable(kind: type[Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
     images = {name: image for name, image in found.images.items() if name not in into}
     temporary = {name: temporary_like(image, buffer) for name, image in images.items()}
     target = {name: temporary_like(image, buffer) for name, image in into.items()}
+    listed = {name: [*map(list, x)] if isinstance(x, list) else list(x) for name, x in temporary.items()}
     single = {name: [*map(mps.MPSImage, x)] if isinstance(x, list) else mps.MPSImage(x) for name, x in images.items()}
     encodes = {found.encode, getattr(found.kernel, "encode_batch", found.encode)}
     for encode in sorted(encodes, key=lambda encode: encode.__name__):
         for form, call in {
             "arrays": images,
             "images": single,
+            "lists of images": listed,
             "arrays into an array": images | into,
             "arrays, with a state to write": images | written,
             "a batch, on a command buffer": temporary | {"command_buffer": buffer},
@@ -267,10 +269,10 @@ def repeatable(kind: type[Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 NOT_COUNTED = """
 The first encode of each shape, and those with a custom padding policy, which make a call.
-Lists of arrays, a state or labels for each image, and lists of images that are no MPSImageBatch, which are checked one by one.
+Lists of arrays, and a state or labels for each image, which are read one by one.
 Batch normalization with a neuron, whose comparison and hash are two functions more.
 Runs of graphs: see tests/mps/test_graph_run.py.
-"""  # noqa: E501
+"""
 """What no test of the number of functions looks at."""
 
 

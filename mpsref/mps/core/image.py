@@ -474,10 +474,12 @@ class MPSImageBatch(tuple[MPSImage, ...]):
         if not batch:
             raise ShapeError("a batch must hold at least one image; it is empty")
         for k, image in enumerate(batch):
-            instance_of(f"image {k} of the batch", image, MPSImage)
-            if image.number_of_images != 1:
+            if not isinstance(image, MPSImage):
+                instance_of(f"image {k} of the batch", image, MPSImage)  # raises
+            array, first = image._array, batch[0]._array
+            if array.shape[0] != 1:
                 raise ShapeError(f"image {k} of the batch is {image!r}; its number_of_images must be 1")
-            if (image.array.shape, image.dtype) != (batch[0].array.shape, batch[0].dtype):
+            if (array.shape, array.dtype) != (first.shape, first.dtype):
                 raise ShapeError(f"image {k} of the batch is {image!r}; it must be like image 0, {batch[0]!r}")
         return batch
 

@@ -93,7 +93,7 @@ def check_usable(name: str, value: ReadCounted, command_buffer: MPSCommandBuffer
                 f"{name} is a temporary {value.kind} of another command buffer; only kernels on its own may use it: "
                 f"pass that one, or {value.permanent}"
             )
-        if own.status is not MTLCommandBufferStatus.NotEnqueued:
+        if own._status is not MTLCommandBufferStatus.NotEnqueued:
             raise OrderError(
                 f"{name} is a temporary {value.kind} whose command buffer has status {own.status.name}, so its "
                 f"contents are gone; use it before commit(), or keep {value.permanent}"
