@@ -162,6 +162,13 @@ class MPSImage(Labelled, NoNewAttributes, ReadCounted):
         else:
             self._array = _owned("array", image_descriptor, copy)
 
+    @classmethod
+    def _of(cls, array: Array) -> Self:
+        """Return an image with the memory of an array that was checked, or that a kernel has made."""
+        image = cls.__new__(cls)
+        vars(image)["_array"] = array
+        return image
+
     @property
     def array(self) -> Array:
         """The pixels themselves, (N, H, W, C): writing into this array writes into the image.
@@ -475,7 +482,7 @@ class MPSImageBatch(tuple[MPSImage, ...]):
             raise ShapeError("a batch must hold at least one image; it is empty")
         for k, image in enumerate(batch):
             if not isinstance(image, MPSImage):
-                instance_of(f"image {k} of the batch", image, MPSImage)  # raises
+                instance_of(f"image {k} of the batch", image, MPSImage)  # type: ignore[unreachable]  # raises
             array, first = image._array, batch[0]._array
             if array.shape[0] != 1:
                 raise ShapeError(f"image {k} of the batch is {image!r}; its number_of_images must be 1")
@@ -487,7 +494,8 @@ class MPSImageBatch(tuple[MPSImage, ...]):
     def from_array(cls, array: ArrayLike, *, copy: bool = True) -> Self:
         """Return a batch with the pixels of ``array`` (N, H, W, C), N >= 1; see :class:`MPSImage` for ``copy``."""
         owned = _owned("array", array, copy)
-        return cls(MPSImage(owned[k : k + 1], copy=False) for k in range(len(owned)))
+        images = [MPSImage._of(owned[k : k + 1]) for k in range(len(owned))]
+        return super().__new__(cls, images) if images else cls(())  # raises
 
     def to_array(self) -> Array:
         """Return a copy of the pixels as one array (N, H, W, C)."""

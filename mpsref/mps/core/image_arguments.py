@@ -145,7 +145,7 @@ def written(given: ImageArgument) -> ImageResult:
 def in_form_of(value: ImageLike, array: Array) -> ImageResult:
     """Return a new result of the kind of ``value``; for a list of arrays, one for each."""
     if isinstance(value, MPSImage):
-        return MPSImage(array, copy=False)
+        return MPSImage._of(array)
     if not isinstance(value, (list, tuple)):
         return array
     lengths = _lengths(value)
