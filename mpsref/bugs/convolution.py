@@ -10,7 +10,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.bugs.bug import Bug
 from mpsref.conformance.mutants import computed, correct_results, of_input, of_problem, of_result, of_spec
-from mpsref.geometry import by_axis
+from mpsref.geometry import by_axis, ceil_div
 from mpsref.kernels import Convolution, ConvolutionTranspose
 from mpsref.kernels.convolution import (
     ConvolutionForward,
@@ -129,6 +129,25 @@ def _taps_of_fifteen_bits(weights: Array, problem: ConvolutionForward) -> Array:
     return taps.reshape(weights.shape)
 
 
+def _undilated(problem: ConvolutionForward) -> ConvolutionForward:
+    """Return a depthwise problem of 3 x 3 taps without its dilation."""
+    spec, sizes = problem.spec, problem.result_size
+    if spec.size != (3, 3) or spec.groups != problem.source_shape[3]:
+        return problem
+    return replace(problem, spec=replace(spec, dilations=1), output_size=sizes)
+
+
+def _padded_as_without_strides(problem: ConvolutionForward) -> ConvolutionForward:
+    """Where the padding is that of "same", take half of the kernel before the image."""
+    spec, sizes, offset = problem.spec, problem.result_size, []
+    for window, length, outputs in zip(spec.windows, problem.source_shape[1:3], sizes, strict=True):
+        pads = max(0, (outputs - 1) * window.stride + window.kernel - length)
+        if window.dilation > 1 or outputs != ceil_div(length, window.stride) or -window.tap(0, 0) != pads // 2:
+            return problem
+        offset.append(window.offset - (window.kernel - 1) // 2 - window.tap(0, 0))
+    return replace(problem, spec=replace(spec, offset=(offset[0], offset[1])), output_size=sizes)
+
+
 # --- transposed convolution -------------------------------------------------------------------------------------------
 
 
@@ -178,6 +197,20 @@ BUGS = (
         "A row of pixels is read with channels and columns exchanged by a convolution of one tap.",
         "MPS, Conv1d after Upsample, 2024-04",
         of_input("x", _one_row),
+    ),
+    Bug(
+        "tensorflow/tfjs#6263",
+        FORWARD,
+        "A depthwise convolution of 3 x 3 taps ignores its dilation.",
+        "WebGPU, 3.14.0; the mechanism is a guess",
+        of_problem(_undilated),
+    ),
+    Bug(
+        "microsoft/onnxruntime#26734",
+        FORWARD,
+        'The padding of "same" before the image is computed a second time, without the stride.',
+        "WebGPU, 2025-12",
+        of_problem(_padded_as_without_strides),
     ),
     Bug(
         "ml-explore/mlx#2504",

@@ -6,9 +6,10 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.bugs.bug import Bug
-from mpsref.conformance.mutants import correct_results, in_half
-from mpsref.kernels import LogSoftMax, PoolingL2Norm, PoolingMax, SoftMax
+from mpsref.conformance.mutants import correct, correct_results, in_half
+from mpsref.kernels import GraphPoolingMax, LogSoftMax, PoolingL2Norm, PoolingMax, Reduce, SoftMax
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient, taps
+from mpsref.kernels.reduce import AXES, ReduceForward
 from mpsref.operations import Operation, Problem
 
 
@@ -47,7 +48,50 @@ def _shared(problem: PoolingGradient, g: Array, x: Array) -> Array:
     return problem.place(dx)
 
 
+def _reduced(problem: ReduceForward, x: Array) -> Array:
+    """Add the elements one after the other."""
+    spec = problem.spec
+    if spec.operation not in ("sum", "mean"):
+        return correct(problem, x)
+    rows = np.moveaxis(problem.part(x), AXES[spec.over], range(-len(AXES[spec.over]), 0))
+    rows = rows.reshape(*rows.shape[: -len(AXES[spec.over])], -1)
+    total = _sum(rows, -1).astype(np.float64).reshape(problem.reduced_shape)
+    return total * (spec.weight if spec.operation == "sum" else spec.weight / problem.count)
+
+
+def _index_in_half(problem: Problem, x: Array) -> tuple[Array, ...]:
+    y, indices = correct_results(problem, x)
+    return y, indices.astype(np.float16).astype(np.int64)
+
+
+def _of_positive(problem: ReduceForward, x: Array) -> Array:
+    return correct(problem, np.maximum(x, 0) if problem.spec.operation == "argumentmax" else x)
+
+
+FORWARD = Operation(Reduce, "forward")
+
 BUGS = (
+    Bug(
+        "ml-explore/mlx#4379",
+        FORWARD,
+        "A sum of float16 is added in float16.",
+        "CPU, 2026-08",
+        in_half(_reduced),
+    ),
+    Bug(
+        "apache/mxnet#19362",
+        Operation(GraphPoolingMax, "forward"),
+        "The index of an extremum of float16 is a float16.",
+        "1.7",
+        in_half(_index_in_half),
+    ),
+    Bug(
+        "apache/mxnet#9007",
+        FORWARD,
+        "The index of the largest float16 takes negative numbers for 0.",
+        "0.12.1",
+        in_half(_of_positive),
+    ),
     Bug(
         "huggingface/candle#3727",
         Operation(SoftMax, "forward"),

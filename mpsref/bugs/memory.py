@@ -11,7 +11,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.arguments.layouts import ORDERS
 from mpsref.bugs.bug import Bug
 from mpsref.conformance.mutants import computed, correct_results
-from mpsref.kernels import Adam, Convolution, GroupNormalization, PoolingAverage
+from mpsref.kernels import Adam, Convolution, GroupNormalization, PoolingAverage, SoftMax
 from mpsref.operations import Operation, Problem
 from mpsref.registry import Implementation
 
@@ -66,7 +66,7 @@ def _strided_weights(weights: Array) -> Array:
 
 
 def _strided_channels_last(g: Array) -> Array:
-    """Of a gradient whose innermost axis is that of the channels."""
+    """Of an image whose innermost axis is that of the channels."""
     is_last = g.shape[3] > 1 and g.strides[3] == g.itemsize and not _is_packed(g, NCHW)
     return _packed(g, NHWC) if is_last else g
 
@@ -94,6 +94,14 @@ BUGS = (
         "A channels_last gradient with strides is read as packed.",
         "MPS, 2026-07",
         _reading(g=_strided_channels_last),
+        LAYOUTS,
+    ),
+    Bug(
+        "ml-explore/mlx#657",
+        Operation(SoftMax, "forward"),
+        "A slice of rows whose elements are next to each other is read as packed.",
+        "Metal, 0.2.0",
+        _reading(x=_strided_channels_last),
         LAYOUTS,
     ),
     Bug(

@@ -8,8 +8,10 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.bugs.bug import Bug
-from mpsref.conformance.mutants import of_result
-from mpsref.kernels import Convolution, FullyConnected, Pad
+from mpsref.conformance.mutants import computed, correct_results, of_result
+from mpsref.kernels import BatchNormalization, Convolution, FullyConnected, Pad, Reduce
+from mpsref.kernels.pad import PadGradient
+from mpsref.kernels.reduce import AXES, ReduceForward
 from mpsref.operations import Operation, Problem
 
 
@@ -38,7 +40,51 @@ def _with_bias(result: Array, problem: Problem, x: Array, weights: Array, *biase
         result[2**16 :] = result[: len(result) - 2**16].copy()
 
 
+def _last_grid(result: Array, problem: PadGradient, g: Array) -> None:
+    """Of an axis of more than 2**16 pixels with a reflection, leave out those behind the rest of a division by it."""
+    spec = problem.spec
+    for axis, before, after in zip((1, 2, 3), spec.before, spec.after, strict=True):
+        length = result.shape[axis]
+        if spec.edge_mode == "mirror" and before + after and length > 2**16 and length % 2**16:
+            np.moveaxis(result, axis, 0)[length % 2**16 :] = 0
+
+
+def _negative_zeros(result: Array, problem: ReduceForward, x: Array) -> None:
+    """Of more than 8,192 negative zeros the maximum is minus infinity."""
+    if problem.spec.operation == "max" and problem.count > 8192:
+        zeros = np.signbit(x) & (x == 0)
+        result[problem.part(zeros).all(axis=AXES[problem.spec.over], keepdims=True)] = -np.inf
+
+
+def _many_images(problem: Problem, g: Array, x: Array, *others: Array) -> tuple[Array, ...]:
+    """Of pixels with several channels, leave images behind the 768th out of the sums."""
+    if x.shape[1:3] == (1, 1) and x.shape[3] > 1:
+        g = np.where(np.arange(len(g))[:, None, None, None] < 768, g, 0)
+    return correct_results(problem, g, x, *others)
+
+
 BUGS = (
+    Bug(
+        "pytorch/pytorch#196949",
+        Operation(Pad, "gradient"),
+        "Of a reflected signal of more than 65,536 elements, those behind the rest of a division by it are wrong.",
+        "MPS, 2026-09",
+        of_result(_last_grid),
+    ),
+    Bug(
+        "openxla/xla#5544",
+        Operation(Reduce, "forward"),
+        "The maximum of more than 8,192 negative zeros is minus infinity.",
+        "A100 and V100, 2023-09",
+        of_result(_negative_zeros),
+    ),
+    Bug(
+        "ROCm/MIOpen#1109",
+        Operation(BatchNormalization, "statistics_gradient"),
+        "Images of one pixel and several channels: those behind the 768th are left out of the sums of the gradient.",
+        "until 2021-09; the mechanism is a guess",
+        computed(_many_images),
+    ),
     Bug(
         "pytorch/pytorch#142836",
         Operation(Convolution, "forward"),

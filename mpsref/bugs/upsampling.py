@@ -9,8 +9,9 @@ from mpsref.bugs.bug import Bug
 from mpsref.bugs.normalization import nhwc_as_nchw
 from mpsref.conformance.mutants import computed, correct, of_input, of_result
 from mpsref.geometry import ceil_div
-from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
+from mpsref.kernels import GraphResizeBilinear, UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.interpolation import Sampling
+from mpsref.kernels.resize import GraphResizeForward
 from mpsref.kernels.upsampling import UpsamplingGradient
 from mpsref.registry import Operation
 
@@ -42,7 +43,20 @@ def _column_of_portrait(dx: Array, problem: UpsamplingGradient, g: Array) -> Arr
     return np.roll(dx, height - width, axis=2) if height > width else None
 
 
+def _divided_by_no_step(result: Array, problem: GraphResizeForward, x: Array) -> None:
+    """Divide by the number of steps between aligned outputs along each axis."""
+    if problem.spec.align_corners and (1, 1) in zip(x.shape[1:3], problem.spec.sizes, strict=True):
+        result[...] = np.nan
+
+
 BUGS = (
+    Bug(
+        "robertknight/rten#1447",
+        Operation(GraphResizeBilinear, "forward"),
+        "With aligned corners the scale of an axis of length 1, which stays, is 0 / 0: all results are NaN.",
+        "2026-08",
+        of_result(_divided_by_no_step),
+    ),
     Bug(
         "microsoft/onnxruntime#31986",
         Operation(UpsamplingNearest, "forward"),

@@ -69,7 +69,7 @@ def computed(formula: Callable[..., Array | tuple[Array, ...]]) -> Implementatio
     return run
 
 
-def in_half(formula: Callable[..., Array]) -> Implementation:
+def in_half(formula: Callable[..., Array | tuple[Array, ...]]) -> Implementation:
     """Return the implementation that stores ``formula(problem, *inputs)`` for images in float16, else what is right."""
 
     def run(problem: Problem, *inputs: Array, out: Out) -> None:

@@ -73,10 +73,14 @@ def _reshaped(shape: str) -> str:
 
 
 def _padded(shape: str) -> str:
-    """Pad the longest axis of an image, or the columns of several: with more, results are many times larger."""
+    """Pad the longest axis of an image, or the columns of several: with more, results are many times larger.
+
+    More than 2**16 rows or columns are reflected; of as many images the last pixels are repeated.
+    """
     n, *lengths = _lengths(shape)
     before = [0, 1, 0] if n > 1 else [int(length == max(lengths)) for length in lengths]
-    return f"{shape},before{'x'.join(map(str, before))},after0x0x0"
+    mode = ",mirror" if max(lengths[:2]) > 2**16 else ",clamp" if n > 2**16 else ""
+    return f"{shape},before{'x'.join(map(str, before))},after0x0x0{mode}"
 
 
 def _reduced(shape: str, kind: str) -> str:
@@ -156,7 +160,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     ),
     "Compare": _with("less", *POINTWISE),
     "Concatenation": ("n9h3w70,c31x2x33", "n1h300w224,c1x2", *map(_concatenated, (*LONG, *CHANNELS))),
-    "Convolution": (*_WEIGHTED, "n2h1w12c6,k1x3,d1x2,co4"),
+    "Convolution": (*_WEIGHTED, "n2h1w12c6,k1x3,d1x2,co4", "n1h7w6c5,k3x3,d2x2,groups5,co5"),
     "ConvolutionTranspose": (*filter(_transposed, _WEIGHTED), "n1h2w3c1,k23x23,co1", "n1h17w1c1,k3x1,s4096x1,co1"),
     "CropAndResizeBilinear": (
         f"{MANY},size4x71,box0.0_0.0_1.0_1.0",
@@ -214,7 +218,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         *(_reduced(shape, "sum") for shape in (*LONG, *CHANNELS, FULL)),
         *(_with("argumentmax,featurechannels", "n1h1w1c65540", "n32770h1w1c2,hard")),
         f"n1h2w4100c1,mean,row,{EQUAL}",
-        f"n1h1w1c4100,sum,featurechannels,{EQUAL}",
+        *(f"n1h1w{shape},featurechannels,{EQUAL}" for shape in ("1c4100,sum", "2c8200,max")),
     ),
     "Reduce.gradient": (*_with("mean,spatial", *POINTWISE), f"n1h70w70c1,mean,spatial,{EQUAL}"),
     "Reshape": (f"{MANY},size31x70x3", f"{TALL},size224x100x3", *map(_reshaped, (*LONG, *CHANNELS))),

@@ -157,9 +157,15 @@ class ReduceForward(ReduceProblem, method="forward", inputs={"x": "n h w c"}, re
     """``forward`` of a reduction."""
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Make equal values frequent where the result is an index."""
-        is_index = self.spec.operation.startswith("argument")
-        return {"x": np.round(np.clip(drawn["x"], -2, 2))} if is_index else drawn
+        """Make equal values frequent where the result is an index; of equal columns all but the last negative zeros."""
+        x = drawn["x"]
+        if self.spec.operation.startswith("argument"):
+            return {"x": np.round(np.clip(x, -2, 2))}
+        is_equal = self.spec.operation in ("min", "max") and x.shape[2] > 1 and bool((x == x[:, :, :1, :1]).all())
+        if not is_equal:
+            return drawn
+        last = np.copysign(x[:, :, :1], 1 if self.spec.operation == "max" else -1).astype(x.dtype)
+        return {"x": np.append(np.full_like(x[:, :, 1:], -0.0), last, axis=2)}
 
 
 class ReduceGradient(

@@ -486,6 +486,8 @@ LAYERS: dict[str, tuple[Callable[[], Any], ...]] = {
         lambda: nn.Conv2d(1, 4, 2, (1, 3)),
         lambda: nn.Conv2d(4, 3, 3, 2, 1),
         lambda: nn.Conv2d(4, 8, 3, 2, 1, groups=4),
+        lambda: nn.Conv2d(4, 4, 3, 1, 2, 2, groups=4),
+        lambda: nn.Conv2d(4, 3, (5, 3), (3, 1), 1),
     ),
     "ConvolutionTranspose": (
         lambda: nn.ConvTranspose2d(4, 3, 3, 2, 1),
@@ -539,6 +541,16 @@ ELSEWHERE = {
     "jax-ml/jax#40409": "in float16",
     "jax-ml/jax#39899": "in float16",
     "jax-ml/jax#38885": "in float16",
+    "ml-explore/mlx#4379": "in float16",
+    "apache/mxnet#9007": "in float16",
+    "apache/mxnet#19362": "in float16",
+    "pytorch/pytorch#196949": "from 65,537 pixels on",
+    "openxla/xla#5544": "from 8,193 negative zeros on",
+    "ROCm/MIOpen#1109": "from 769 images on",
+    "tenstorrent/tt-metal#51278": "from 4,097 channels on",
+    "robertknight/rten#1447": "no layer of PyTorch: a resize of MPSGraph",
+    "paiml/aprender#2199": "in a loss",
+    "ml-explore/mlx#657": "for a slice",
 }
 """Defects that the small models below cannot show, and where they occur."""
 

@@ -42,6 +42,7 @@ def cases(bug: Bug) -> Iterator[list[Case]]:
 LATE = (
     *("flagos-ai/FlagGems#5218", "pytorch/pytorch#135447", "pytorch/pytorch#153957", "pytorch/pytorch#189495"),
     *("tracel-ai/burn#5626", "pytorch/pytorch#124591", "ml-explore/mlx#2504", "jax-ml/jax#38885"),
+    *("pytorch/pytorch#196949", "openxla/xla#5544", "ROCm/MIOpen#1109", "robertknight/rten#1447", "apache/mxnet#19362"),
 )
 """Found by one of the last cases alone."""
 
