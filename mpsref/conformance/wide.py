@@ -218,7 +218,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         *(_reduced(shape, "sum") for shape in (*LONG, *CHANNELS, FULL)),
         *(_with("argumentmax,featurechannels", "n1h1w1c65540", "n32770h1w1c2,hard")),
         f"n1h2w4100c1,mean,row,{EQUAL}",
-        *(f"n1h1w{shape},featurechannels,{EQUAL}" for shape in ("1c4100,sum", "2c8200,max")),
+        *(f"n1h1w1{shape},featurechannels,{EQUAL}" for shape in ("c4100,sum", "c8200,max")),
     ),
     "Reduce.gradient": (*_with("mean,spatial", *POINTWISE), f"n1h70w70c1,mean,spatial,{EQUAL}"),
     "Reshape": (f"{MANY},size31x70x3", f"{TALL},size224x100x3", *map(_reshaped, (*LONG, *CHANNELS))),

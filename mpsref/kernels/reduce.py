@@ -157,15 +157,12 @@ class ReduceForward(ReduceProblem, method="forward", inputs={"x": "n h w c"}, re
     """``forward`` of a reduction."""
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Make equal values frequent where the result is an index; of equal columns all but the last negative zeros."""
+        """Make equal values frequent where the result is an index; of several equal ones negative zeros."""
         x = drawn["x"]
         if self.spec.operation.startswith("argument"):
             return {"x": np.round(np.clip(x, -2, 2))}
-        is_equal = self.spec.operation in ("min", "max") and x.shape[2] > 1 and bool((x == x[:, :, :1, :1]).all())
-        if not is_equal:
-            return drawn
-        last = np.copysign(x[:, :, :1], 1 if self.spec.operation == "max" else -1).astype(x.dtype)
-        return {"x": np.append(np.full_like(x[:, :, 1:], -0.0), last, axis=2)}
+        is_equal = self.spec.operation in ("min", "max") and x.size > 1 and bool((x == x.flat[0]).all())
+        return {"x": np.full_like(x, -0.0)} if is_equal else drawn
 
 
 class ReduceGradient(

@@ -16,7 +16,7 @@ import mpsref
 from mpsref import registry
 from mpsref.conformance import check, checker, families, mutants, processes
 from mpsref.conformance import layers as model_layers
-from mpsref.conformance.blocks import Schedule
+from mpsref.conformance.blocks import Block, Schedule
 from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome
@@ -220,6 +220,14 @@ def test_few_layers_are_spread_over_those_of_the_dtypes_of_a_backend(distinct, n
     layers = [(dtype, replace(case, dtype=dtype)) for case in cases for dtype in ("float16", "float32")]
     backend = Backend("few", {}, dtypes=("float32",), distinct_problems=distinct)
     assert checker._chosen(layers, backend, number) == [cases[k] for k in places]
+
+
+def test_all_data_of_a_compiled_problem_follow_one_another():
+    backend = Backend("compiling", {}, dtypes=("float32",), layouts=("nhwc", "nchw"), distinct_problems=3)
+    drawn = [(case.problem, case.layouts) for case, _ in checker._drawn(GRADIENT, backend, Block(20, 0))]
+    assert len(drawn) == 20
+    assert 1 < len({*drawn}) <= 3
+    assert sum(one != other for one, other in pairwise(drawn)) == len({*drawn}) - 1
 
 
 def test_a_failure_of_one_backend_is_none_of_another():
