@@ -481,9 +481,17 @@ def operations() -> list[Operation]:
     >>> [str(operation) for operation in operations()][:2]
     ['Adam.step', 'Arithmetic.forward']
     """
-    _import_kernels()
     specs = sorted(_declared_specs(), key=lambda spec_type: spec_type.__name__)
     return [Operation(spec_type, method) for spec_type in specs for method in spec_type.declared]
+
+
+def operation_of(name: str) -> Operation | None:
+    """Return the operation of this name, the last one that was declared, or ``None``."""
+    kind, _, method = name.partition(".")
+    found = [
+        spec_type for spec_type in _declared_specs() if spec_type.__name__ == kind and method in spec_type.declared
+    ]
+    return Operation(found[-1], method) if found else None
 
 
 @functools.cache
@@ -501,9 +509,12 @@ def _import_kernels() -> None:
 
 def _declared_specs() -> Iterator[type[Spec]]:
     """Yield all kernels with declared operations."""
-    found = [Spec]
-    for kind in found:
-        found += (derived for derived in kind.__subclasses__() if derived not in found)  # of two bases: once
+    _import_kernels()
+    found, left = {Spec}, [Spec]
+    for kind in left:
+        new = [derived for derived in kind.__subclasses__() if derived not in found]  # of two bases: once
+        found.update(new)
+        left += new
         if kind is not Spec and kind.declared and kind.listed:
             yield kind
 

@@ -31,6 +31,7 @@ from mpsref.codecs import Codec
 from mpsref.conformance import data
 from mpsref.conformance.data import DataFamily
 from mpsref.errors import UnsupportedError
+from mpsref.operations import operation_of
 
 DATA_FAMILIES = get_args(DataFamily)
 
@@ -51,12 +52,14 @@ def operation_named(name: str) -> registry.Operation:
     >>> operation_named("PoolingAverage.forward").method
     'forward'
     """
+    if (found := operation_of(name)) is not None:
+        return found
     from mpsref.frameworks import chains  # which imports what differentiates
 
-    known = {str(operation): operation for operation in (*operations(), chains.OPERATION)}
-    if name not in known:
-        raise ValueError(f"unknown operation {shown(name)}{near(name, known)}; `mpsref kernels` lists all")
-    return known[name]
+    if name == str(chains.OPERATION):
+        return chains.OPERATION
+    known = [*map(str, operations()), str(chains.OPERATION)]
+    raise ValueError(f"unknown operation {shown(name)}{near(name, known)}; `mpsref kernels` lists all")
 
 
 @dataclass(frozen=True)

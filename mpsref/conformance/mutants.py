@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,7 +38,7 @@ class Mutant:
     operation: Operation
     run: Implementation
 
-    @property
+    @cached_property
     def backend(self) -> Backend:
         """The backend with this mistake, and no other."""
         correct = registry.get_backend("reference").implementations
