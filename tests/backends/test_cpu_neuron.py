@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests import few
 jit = numba.njit(nogil=True, fastmath={"contract"}, error_model="numpy")
 
 
+@cache
 def looped(function: Any) -> Callable[[Array], Array]:
     """Return a function of arrays whose compiled loop calls a function of elementary.py."""
 
@@ -185,25 +187,26 @@ def test_long_sums_do_not_drift() -> None:
     assert found.item() == pytest.approx(2_000_000 * 3 * float(np.float32(-0.1)), rel=2e-6)
 
 
+@jit  # type: ignore[untyped-decorator]
+def reduced(values: Any, others: Any, count: int) -> Any:
+    return (
+        reductions.total(values, 2, count),
+        reductions.dot(values, others, np.uintp(2), count) if count >= reductions.FEW else np.float32(0),
+        reductions.largest(values, 2, count),
+    )
+
+
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 31, 32, 33, 100, 40_000])
 def test_reductions(count: int) -> None:
-    @jit  # type: ignore[untyped-decorator]
-    def run(values: Any, others: Any, count: int) -> Any:
-        return (
-            reductions.total(values, 2, count),
-            reductions.dot(values, others, np.uintp(2), count) if count >= reductions.FEW else np.float32(0),
-            reductions.largest(values, 2, count),
-        )
-
     rng = np.random.default_rng(3)
     values, others = rng.standard_normal((2, count + 4)).astype(np.float32)
     part = slice(2, 2 + count)
-    total, dot, largest = run(values, others, count)
+    total, dot, largest = reduced(values, others, count)
     assert total == pytest.approx(values[part].sum(dtype=np.float64), abs=1e-6 * float(np.abs(values).sum()))
     if count >= reductions.FEW:
         assert dot == pytest.approx(values[part].astype(np.float64) @ others[part], abs=1e-6 * count)
     assert largest == values[part].max()
-    assert run(-np.abs(values) - 1, others, count)[2] == (-np.abs(values) - 1)[part].max()
+    assert reduced(-np.abs(values) - 1, others, count)[2] == (-np.abs(values) - 1)[part].max()
 
 
 def test_every_type_is_compiled() -> None:
