@@ -14,6 +14,8 @@
     Translate a function that kernels call to machine code as part of them alone. Otherwise numba does it for the
     function, too, which takes a tenth of the time of compilation; it also changes the function, so that products and
     sums may be fused elsewhere, and results rounded differently.
+``CPUCodeLibrary._optimize_functions``
+    Optimize a kernel once, with the functions that it calls. Otherwise numba optimizes it without them before.
 ``compiler.Flags``
     Compare the options of compilations by identity. Otherwise numba compares all of them at each call in a function.
 ``global_compiler_lock``
@@ -67,7 +69,11 @@ _NullCache: Any = _find(
 _rebuild = _find("numba.core.compiler:CompileResult._rebuild")
 _dumps = _find("numba.core.serialize:dumps")
 _runtime = _find("numba.core.runtime.nrt:rtsys")
-_Library: Any = _find("numba.core.codegen:JITCodeLibrary", "numba.core.codegen:CPUCodeLibrary._finalize_final_module")
+_Library: Any = _find(
+    "numba.core.codegen:JITCodeLibrary",
+    "numba.core.codegen:CPUCodeLibrary._finalize_final_module",
+    "numba.core.codegen:CPUCodeLibrary._optimize_functions",
+)
 _Compiler: Any = _find("numba.core.compiler:Compiler.define_pipelines") and sys.modules["numba.core.compiler"].Compiler
 _OK = _find("numba.core.callconv:RETCODE_OK", "numba.core.codegen:CPUCodeLibrary.add_ir_module")
 _Flags: Any = _find("numba.core.compiler:Flags")
@@ -138,6 +144,9 @@ class _Kernel(_LibraryBase):
         super().__init__(*names)
         self.enable_object_caching()
 
+    def _optimize_functions(self, module: Any) -> None:
+        """Do nothing: the kernel is optimized with the functions that it calls."""
+
     def add_ir_module(self, module: Any) -> None:
         """Add the code of the function, before it is optimized, and that of its wrapper for Python."""
         if self.types[:2] == (types.int64, types.int64):
@@ -197,8 +206,13 @@ class _Options(_FlagsBase):
     """The options of a compilation; each call in the function looks up its callee by them, and hashes them."""
 
     def copy(self) -> Any:
-        """Return options that are the same object for all compilations with equal ones."""
-        return _options.setdefault(super().copy(), _SameOptions(self))
+        """Return options that are the same object for all compilations with equal ones.
+
+        Only these look up functions that are called. So these are the same whether a kernel calls or a part of it.
+        """
+        options = super().copy()
+        options.release_gil, options.no_cpython_wrapper = False, True
+        return _options.setdefault(options, _SameOptions(options))
 
 
 class _SameOptions(_FlagsBase):

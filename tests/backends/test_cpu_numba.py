@@ -8,11 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
+from numba.core import codegen
 
 from mpsref_cpu import _numba
+from mpsref_cpu.compiling import compiled, internal
 
 PROGRAM = """
 import faulthandler, hashlib, importlib, json, os, pkgutil, sys, types, warnings
@@ -106,6 +109,7 @@ MODULES = sorted({part.partition(":")[0] + ":" for part in PARTS})
 SHARING = [
     "numba.core.codegen:CPUCodeLibrary.add_ir_module",
     "numba.core.codegen:CPUCodeLibrary._finalize_final_module",
+    "numba.core.codegen:CPUCodeLibrary._optimize_functions",
     "numba.core.codegen:CodeLibrary.enable_object_caching",
     "numba.core.codegen:JITCodeLibrary",
     "numba.core.callconv:RETCODE_NONE",
@@ -198,3 +202,34 @@ def test_python_cannot_call_an_internal_function_whatever_numba_does() -> None:
     done = subprocess.run([sys.executable, "-c", INTERNAL], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "True True\n"
+
+
+def test_a_kernel_is_optimized_once_and_what_it_calls_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    @internal
+    def twice(x: float) -> float:
+        return 2 * x
+
+    @internal
+    def six_times(x: float) -> float:
+        return 3 * twice(x)
+
+    @compiled
+    def kernel(x: float) -> float:
+        return six_times(x) + twice(x)
+
+    passes: list[str] = []
+    for name in ("_optimize_functions", "_optimize_final_module"):
+        optimize = getattr(codegen.CPUCodeLibrary, name)
+
+        def noted(library: codegen.CPUCodeLibrary, *given: object, optimize: Any = optimize, name: str = name) -> None:
+            passes.append(f"{library.name.rpartition('.')[2]} {name}")
+            optimize(library, *given)
+
+        monkeypatch.setattr(codegen.CPUCodeLibrary, name, noted)
+    assert kernel(1.5) == 12
+    parts = [
+        f"{part} {name}"
+        for part in ("six_times", "twice")
+        for name in ("_optimize_final_module", "_optimize_functions")
+    ]
+    assert sorted(one for one in passes if not one.startswith("nrt ")) == ["kernel _optimize_final_module", *parts]
