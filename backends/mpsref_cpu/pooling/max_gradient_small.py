@@ -54,6 +54,9 @@ from mpsref_cpu.threads import for_rows
 
 LOWEST = np.float32(-np.inf)
 
+WIDE, WIDEST = 16, 32
+"""Numbers of channels that are processed at once where a window reads nothing outside the image."""
+
 AHEAD = 2
 """Number of rows below a window, and of columns, that are prefetched: processors do not prefetch many short runs."""
 
@@ -201,9 +204,9 @@ def _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace):
                 tap_columns = column_count, x_columns, sum_columns, column_sets
                 at = ((image * gradient_height + a) * gradient_width + b) * channels + c
                 moves = channels, tables.groups.advance * channels, tables.groups.advance * pitch, width * channels
-                if tables.regular[b] and column_count == 2:
+                if n >= WIDE and tables.regular[b] and column_count == 2:
                     _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, (0, 0))
-                elif tables.regular[b] and column_count == 3:
+                elif n >= WIDE and tables.regular[b] and column_count == 3:
                     _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, (0, 0, 0))
                 else:
                     _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, None)
@@ -250,17 +253,18 @@ def _scatter(g, at, x, sums, n, rows, columns, moves, length, unroll):
         )
         c = 0
         if unroll is not None:
-            while c + 16 <= n:
-                _scatter_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(16))
-                c += 16
-        while c < n and n >= VECTOR:
-            done = max(0, c + VECTOR - n)  # channels that the last vector shares with the one before
+            while c + WIDEST <= n:
+                _scatter_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(WIDEST))
+                c += WIDEST
+        least = VECTOR if unroll is None else WIDE
+        while c < n and n >= least:
+            done = max(0, c + least - n)  # channels that the last vector shares with the one before
             c -= done
             if unroll is None:
                 _scatter_irregular(g, at, x, sums, c, done, rows, columns, moved, zeros(VECTOR))
             else:
-                _scatter_regular(g, at, x, sums, c, done, rows, walk, unroll, zeros(VECTOR))
-            c += VECTOR
+                _scatter_regular(g, at, x, sums, c, done, rows, walk, unroll, zeros(WIDE))
+            c += least
         if c < n:
             _scatter_to_argmax(g, at, x, sums, c, n, rows, columns, moved)
         at += moves[0]
@@ -293,11 +297,12 @@ def _scatter_regular(g, at, x, sums, c, done, rows, moved, unroll, zero):
         else:
             p, q = np.uintp(x_rows[ty] + x_first + c), np.uintp(sum_rows[ty] + sum_first + c)
             added = old if row_sets[ty] else taps
+            stored = sum_rows[ty] >= 0
             for tx in range(taps):
                 value = load_vector(x, np.uintp(p + tx * x_step), zero)
                 given = where_equal(value, best, left)
                 left = without(left, given)
-                if sum_rows[ty] >= 0:
+                if stored:
                     if tx < added:
                         add_to(sums, np.uintp(q + tx * sum_step), from_lane(given, done))
                     else:
