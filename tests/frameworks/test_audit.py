@@ -390,7 +390,8 @@ def test_instance_normalization_of_one_channels_last_image_is_named() -> None:
 
 
 def nhwc(tensor: Any) -> Any:
-    return tensor.detach().permute(0, 2, 3, 1).contiguous().numpy()
+    """Return the array of a tensor, on its memory."""
+    return tensor.detach().permute(0, 2, 3, 1).numpy()
 
 
 def nchw(array: Any) -> Any:
@@ -410,8 +411,10 @@ class Planted(torch.autograd.Function):  # type: ignore[misc]
             layer.y_shape = tuple(y.shape)
         if bug.operation.method != "forward":
             return y
-        weights = [weights_of(module, parameters), parameters[1].detach().numpy()] if parameters else []
-        return nchw(run(bug, layer.whole("forward"), nhwc(x), *weights)[0])
+        given = [one.detach().numpy() for one in parameters]
+        if isinstance(module, nn.modules.conv._ConvNd):
+            given[0] = weights_of(module, parameters)
+        return nchw(run(bug, layer.whole("forward"), nhwc(x), *given)[0])
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
@@ -532,9 +535,6 @@ ELSEWHERE = {
     "microsoft/onnxruntime#31986": "in a resize of an NHWC image",
     "tracel-ai/burn#2945": "for a large epsilon",
     "ml-explore/mlx#2504": "for a kernel of 182 x 182",
-    "pytorch/pytorch#131750": "for a slice",
-    "pytorch/pytorch#192212": "for weights with strides",
-    "pytorch/pytorch#189233": "for a gradient with strides",
     "pytorch/pytorch#118115": "in an optimizer",
     "bitsandbytes-foundation/bitsandbytes#1185": "in an optimizer",
     "huggingface/candle#3727": "in float16",
@@ -558,8 +558,40 @@ OUTSIDE = "microsoft/onnxruntime#29637"
 """Its windows begin outside of the image with dilation, where a clamped edge and PyTorch differ."""
 
 
+class Part(nn.Module):  # type: ignore[misc]
+    """A slice, or twice a layer, side by side, whose gradients are slices."""
+
+    def __init__(self, layer: Any = None) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Any) -> Any:
+        return torch.cat([self.layer(x), self.layer(x)], 1) if self.layer else x[:, 1:]
+
+
+def with_strided_weights(bug: Bug) -> Any:
+    return plant(bug, nn.Conv2d(4, 3, 3).to(memory_format=torch.channels_last))
+
+
+IN_MEMORY: dict[str, Callable[[Bug], tuple[Any, ...]]] = {
+    "pytorch/pytorch#131750": lambda bug: (Part(), plant(bug, nn.GroupNorm(1, 3))),
+    "pytorch/pytorch#192212": lambda bug: (with_strided_weights(bug),),
+    "pytorch/pytorch#189233": lambda bug: (Part(plant(bug, nn.AvgPool2d(2))),),
+}
+"""Defects of tensors whose memory is not packed, and layers in which such tensors occur."""
+
+
+@pytest.mark.parametrize("issue", IN_MEMORY)
+def test_a_defect_of_tensors_that_are_not_packed_is_named_in_its_layer(issue: str) -> None:
+    (bug,) = (bug for bug in BUGS if bug.issue == issue)
+    torch.manual_seed(0)
+    layers = IN_MEMORY[issue](bug)
+    report = audit(nn.Sequential(nn.Conv2d(3, 4, 1), *layers), None, images(2, 3, 9, 8, layout=torch.channels_last))
+    assert {row.layer.partition(".")[0] for row in report.wrong} == {str(len(layers))}, str(report)
+
+
 @pytest.mark.parametrize(
-    "bug", [bug for bug in BUGS if bug.issue not in (OUTSIDE, *ELSEWHERE)], ids=lambda bug: bug.issue
+    "bug", [bug for bug in BUGS if bug.issue not in (OUTSIDE, *ELSEWHERE, *IN_MEMORY)], ids=lambda bug: bug.issue
 )
 def test_a_defect_of_the_catalogue_is_named_in_its_layer(bug: Bug) -> None:
     wrong = None
