@@ -131,7 +131,7 @@ def _taps_of_fifteen_bits(weights: Array, problem: ConvolutionForward) -> Array:
 
 def _undilated(problem: ConvolutionForward) -> ConvolutionForward:
     """Return a depthwise problem of 3 x 3 taps without its dilation."""
-    spec, sizes = problem.spec, problem.result_size
+    spec, sizes = cast(Convolution, problem.spec), problem.result_size
     if spec.size != (3, 3) or spec.groups != problem.source_shape[3]:
         return problem
     return replace(problem, spec=replace(spec, dilations=1), output_size=sizes)
@@ -139,7 +139,7 @@ def _undilated(problem: ConvolutionForward) -> ConvolutionForward:
 
 def _padded_as_without_strides(problem: ConvolutionForward) -> ConvolutionForward:
     """Where the padding is that of "same", take half of the kernel before the image."""
-    spec, sizes, offset = problem.spec, problem.result_size, []
+    spec, sizes, offset = cast(Convolution, problem.spec), problem.result_size, []
     for window, length, outputs in zip(spec.windows, problem.source_shape[1:3], sizes, strict=True):
         pads = max(0, (outputs - 1) * window.stride + window.kernel - length)
         if window.dilation > 1 or outputs != ceil_div(length, window.stride) or -window.tap(0, 0) != pads // 2:
