@@ -323,17 +323,17 @@ def _compared(
 ) -> Compared:
     """Return the comparison of one check, which has a piece of the arrays."""
     actual, reference, terms = given
-    limit, *others = (np.broadcast_to(one, reference.shape)[piece] for one in terms)
-    actual, reference = actual[piece], reference[piece]
+    reference = reference[piece]
     of = None if isinstance(check.problem, Computed) else check.problem
-    message = ""
     if whole is not None and not whole.wrong[piece].any():
         fraction = comparator.Comparison(*(one[piece] for one in whole)).fraction
-        infinite = np.isinf(limit)
-        unbounded = float((infinite & np.isfinite(reference)).mean()) if infinite.any() else 0.0
+        unbounded, infinite = 0.0, np.isinf(terms.limit)
+        if infinite.any():
+            unbounded = float((np.broadcast_to(infinite, given[1].shape)[piece] & np.isfinite(reference)).mean())
         empty = what.startswith("gradient") and not reference.any()
         return Compared(what, fraction, problem=of, empty=empty, unbounded=unbounded)
-    terms = ErrorBound(limit, *others)
+    terms = ErrorBound(*(np.broadcast_to(one, given[1].shape)[piece] for one in terms))
+    actual, message = actual[piece], ""
     try:
         comparator.check(actual, reference, terms, actual.dtype.name, exact, check.problem.where)
     except Mismatch as mismatch:
@@ -505,8 +505,8 @@ class Step:
                 self.reasons.append(f"{one.what}: the error of {one.unbounded:.0%} of its elements has no bound")
             if one.unbounded == 1:
                 continue
-            said = f"called again on small integers: {one.message}" if again and one.message else one.message
-            part.append(replace(one, message=said, empty=one.empty and not again))
+            said = f"called again on small integers: {one.message}" if one.message else ""
+            part.append(replace(one, message=said, empty=False) if again else one)
 
     def empty(self) -> set[str]:
         """Return the gradients that are 0 everywhere, where nothing but 0 was compared with 0."""

@@ -1522,3 +1522,25 @@ def test_a_call_is_compared_with_the_numbers_that_it_was_given() -> None:
     report = audit(Overwrites(), None, images(2, 3, 8, 8))
     assert not report.wrong, str(report)
     assert [row.status for row in report.rows[:2]] == ["right", "right"], str(report)
+
+
+class InAThread(nn.Module):  # type: ignore[misc]
+    """Calls its layers in another thread."""
+
+    def __init__(self, *layers: Any) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Any) -> Any:
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(self.layers(x)))
+        thread.start()
+        thread.join()
+        return found[0]
+
+
+def test_modules_are_compared_where_their_functions_are_not_seen() -> None:
+    layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.ReLU(inplace=True)
+    report = audit(InAThread(*layers), None, images(2, 3, 8, 8))
+    assert report.complete, str(report)
+    assert names(report) == ["Conv2d", "ReLU", "Conv2d", "ReLU"]

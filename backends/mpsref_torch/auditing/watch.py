@@ -236,12 +236,17 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 return
             self._stack.append(name)
             call = None
-            if known is not None:
+            if known is not None and not self._shows_function(module):
                 with self._own():
                     call = self._begin(known[0], module, args, keywords, known[1])
             self._began.append((len(self.seen), call))
 
         return enter
+
+    def _shows_function(self, module: nn.Module) -> bool:
+        """Return whether a module only calls a function that leaves its input, and that is compared instead."""
+        own = self._compiles or self.in_backward or has_own_forward(module)
+        return not own and "forward" not in module.__dict__ and not getattr(module, "inplace", False)
 
     def _leaving(self, module: nn.Module, known: Any) -> Callable[..., None]:
         def leave(_: nn.Module, args: Any, keywords: Any, output: Any) -> None:
@@ -250,7 +255,12 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             self._stack.pop()
             before, call = self._began.pop()
             y = output[0] if isinstance(output, tuple) and output else output
-            if call is None or not isinstance(y, torch.Tensor):
+            if known is None or not isinstance(y, torch.Tensor):
+                return
+            if call is None and not any(one.kind == known[0].name for one in self.seen[before:]):
+                with self._own():  # it was called in another thread, for example
+                    call = self._begin(known[0], module, args, keywords, known[1])
+            if call is None:
                 return
             # A function of the same kind in it is what the module computes, unless a Function of its own hides it.
             inner = [one for one in self.seen[before:] if one.kind == call.seen.kind]
