@@ -210,22 +210,21 @@ def _axes(problem: Any) -> tuple[list[int], list[int]]:
 
     Both are empty if such problems are not one problem.
     """
-    declared = (
-        [problem.inputs[name].dims for name in problem.input_shapes],
-        [one.dims for one in problem.results.values()],
-    )
-    every, spec = [*declared[0], *declared[1]], problem.spec
-    has_outputs, has_groups = (
-        name in type(one).__dataclass_fields__ for one, name in ((problem, OUTPUTS), (spec, "groups"))
-    )
-    if getattr(spec, "data", None) or (has_outputs and not has_groups):
+    kinds: Any = type(problem), type(problem.spec), (*problem.input_shapes,)
+    return ([], []) if getattr(problem.spec, "data", None) else _of_kinds(*kinds)
+
+
+@functools.cache
+def _of_kinds(kind: Any, spec: Any, names: tuple[str, ...]) -> tuple[list[int], list[int]]:
+    inputs, results = [kind.inputs[name].dims for name in names], [one.dims for one in kind.results.values()]
+    every, has_groups = inputs + results, "groups" in spec.__dataclass_fields__
+    if not has_groups and all(dims.startswith("n ") or dims in ("shape", "secondary_shape") for dims in every):
+        return [0] * len(inputs), [0] * len(results)
+    of_channels = all(dims.endswith(("c", OUTPUTS)) or dims.startswith(OUTPUTS) for dims in every)
+    if not of_channels or (OUTPUTS in kind.__dataclass_fields__ and not has_groups):
         return [], []
-    if all(dims.startswith("n ") or dims in ("shape", "secondary_shape") for dims in every) and not has_groups:
-        return [0] * len(declared[0]), [0] * len(declared[1])
-    if not all(dims.endswith(("c", OUTPUTS)) or dims.startswith(OUTPUTS) for dims in every):
-        return [], []
-    inputs, results = ([0 if dims.startswith(f"{OUTPUTS} ") else -1 for dims in each] for each in declared)
-    return inputs, results
+    of_inputs, of_results = ([0 if dims.startswith(f"{OUTPUTS} ") else -1 for dims in one] for one in (inputs, results))
+    return of_inputs, of_results
 
 
 OUTPUTS = "output_channels"
