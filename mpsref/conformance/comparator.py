@@ -73,7 +73,8 @@ class Comparison(NamedTuple):
     def used(self) -> float:
         """The worst error without half a unit of the storage, as a fraction of the limit of the arithmetic."""
         with np.errstate(invalid="ignore"):  # of an element without a bound
-            return _worst(self.error - (self.limit - self.arithmetic), self.arithmetic)
+            arithmetic = np.where(self.limit > 0, self.arithmetic, 0.0)
+            return _worst(self.error - (self.limit - arithmetic), arithmetic)
 
 
 def _worst(error: Array, limit: Array) -> float:
@@ -97,10 +98,10 @@ def compare(actual: Array, expected: Array, terms: ErrorBound, exact: bool = Fal
             limit = np.where(terms.exact, 0.0, limit)
         # Infinities and NaN must be equal: no bound holds for them.
         limit[~np.isfinite(expected)] = 0.0
-        error = np.where(equal, 0.0, np.abs(actual - expected))
+        error = np.asarray(np.abs(actual - expected))
+        error[equal] = 0.0
     # Written so that any other NaN is wrong.
-    arithmetic = np.where(limit > 0, terms.limit, 0.0)
-    return Comparison(error, limit, ~(equal | (error <= limit)), arithmetic)
+    return Comparison(error, limit, ~(error <= limit), np.broadcast_to(terms.limit, error.shape))
 
 
 def check(*args: Any, **options: Any) -> float:
