@@ -25,6 +25,12 @@ SLOW = [True]
 """Whether tests marked slow run, which the options of pytest say."""
 
 
+def need(package: str, reason: str) -> None:
+    """Skip the tests of a module without a package, which is not imported: each process would, for its collection."""
+    if find_spec(package) is None:
+        pytest.skip(reason, allow_module_level=True)
+
+
 def python_path(*first: Path) -> str:
     """Return the variable ``PYTHONPATH`` of a process that imports the packages of this one, after some folders."""
     found = [find_spec(name) for name in ("mpsref", "mpsref_cpu", "anymetal")]

@@ -21,10 +21,9 @@ from mpsref.conformance import check, cluster
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.cluster import Cluster
 from mpsref.registry import Backend, get_backend
-from tests import python_path
+from tests import need, python_path
 
-dask = pytest.importorskip("dask")
-distributed = pytest.importorskip("distributed")
+need("distributed", "Dask is not installed (the extra `cluster`)")
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX signals")]
 
@@ -61,6 +60,9 @@ def address(tmp_path_factory):
     """The address of a scheduler with two workers, which find the module; it gives a block up after one death."""
     folder = tmp_path_factory.mktemp("installed")
     (folder / "faulty_backends.py").write_text(MODULE)
+    import dask
+    import distributed
+
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": None}
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
@@ -165,6 +167,8 @@ def test_ctrl_c_leaves_no_process():
 
 
 def test_without_a_scheduler():
+    import dask
+
     with dask.config.set({"distributed.comm.timeouts.connect": "1s"}), pytest.raises(OSError, match="Timed out"):
         check("cpu", MOVEMENT, 1, cluster=Cluster("tcp://127.0.0.1:9"))
 

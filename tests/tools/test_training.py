@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 from mpsref import cli, registry
 from mpsref.training import Settings, Trainer, checkpoint, command, digits
-from tests import few
+from tests import few, need
 
-pytest.importorskip("sklearn", reason="scikit-learn, which has the digits, is not installed")
+need("sklearn", "scikit-learn, which has the digits, is not installed")
 
 
 @pytest.fixture(scope="module")

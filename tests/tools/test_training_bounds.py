@@ -24,9 +24,9 @@ from mpsref.mps.graph.execute import RunResult
 from mpsref.mps.graph.nodes import Step
 from mpsref.registry import Operation
 from mpsref.training import Settings, Trainer
-from tests import few
+from tests import few, need
 
-pytest.importorskip("sklearn", reason="scikit-learn, which has the digits, is not installed")
+need("sklearn", "scikit-learn, which has the digits, is not installed")
 
 SECOND_ORDER = 1 + 2.0**-10
 BATCH = 32

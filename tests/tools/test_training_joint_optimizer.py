@@ -12,8 +12,9 @@ from mpsref.mps.graph.execute import Execution
 from mpsref.mps.graph.nodes import Step
 from mpsref.training import Settings, Trainer
 from mpsref.training.network import JointOptimizer, Trainable, TrainableNormalization, convolution, normalization
+from tests import need
 
-pytest.importorskip("sklearn", reason="scikit-learn, which has the digits, is not installed")
+need("sklearn", "scikit-learn, which has the digits, is not installed")
 
 
 def sources() -> list[Any]:
