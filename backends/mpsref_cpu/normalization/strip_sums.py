@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref_cpu.activation.functions import slope
-from mpsref_cpu.compiling import inlined
-from mpsref_cpu.simd.vectors import load_vector, minus, multiply_add, plus, store_vector, times, zeros
+from mpsref_cpu.activation.functions import Identity, slope
+from mpsref_cpu.compiling import generic, inlined
+from mpsref_cpu.simd.vectors import load_vector, minus, multiply_add, plus, prefetch_vector, store_vector, times, zeros
 
 TILE = 1024
 """Number of elements of the tiles in which longer strips are processed, so that their vectors stay in cache."""
 
 LANES = 64
 """Number of elements whose sums are kept in registers."""
+
+AHEAD = 2048
+"""Number of elements after which images that come from memory are prefetched: processors do so too late."""
 
 LARGE = 1 << 20
 """Number of elements of images that come from memory, of which processors prefetch few streams at a time: two strips of
@@ -82,6 +85,9 @@ def add_up_products(neuron, g, x, start, stop, mean, root, gamma, beta, first, s
                 second[i] += (ga * xa + gb * xb) + (gc * xc + gd * xd)
             a = d + strip
         while a < end:
+            for i in range(tile, edge, np.uintp(LANES)):
+                _prefetch(neuron, x, a + i)
+                _prefetch(neuron, g, a + i)
             for i in range(tile, min(edge, end - a)):
                 ga, xa = _upstream(neuron, g, x, a + i, mean[i], root[i], gamma[i], beta[i], i)
                 first[i] += ga
@@ -134,6 +140,14 @@ def _add_up_lanes(g, x, start, strips, shift, into, first, zero):
     store_vector(into, i + strip, of_squares)
     store_vector(into, i + np.uintp(2) * strip, of_g)
     store_vector(into, i + np.uintp(3) * strip, of_products)
+
+
+@generic
+def _prefetch(neuron, image, at):
+    """Prefetch elements, unless the loop has an activation: then it is slower with it."""
+    if neuron.instance_class is not Identity:
+        return lambda neuron, image, at: None
+    return lambda neuron, image, at: prefetch_vector(image, at + np.uintp(AHEAD), zeros(LANES))
 
 
 @inlined
