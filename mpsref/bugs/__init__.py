@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from mpsref.bugs import convolution, half, memory, mpsgraph, normalization, pooling, sizes, softmax, upsampling
+from mpsref.bugs import convolution, half, memory, mpsgraph, normalization, pooling, probabilities, sizes, upsampling
 from mpsref.bugs.bug import Bug
 from mpsref.bugs.findings import FINDINGS, Finding
 from mpsref.bugs.known import Confirmation, confirm, without_defects
@@ -31,7 +31,7 @@ BUGS: tuple[Bug, ...] = (
     *sizes.BUGS,
     *memory.BUGS,
     *half.BUGS,
-    *softmax.BUGS,
+    *probabilities.BUGS,
 )
 """The catalogue, by kernel."""
 
