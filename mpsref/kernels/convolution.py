@@ -531,8 +531,11 @@ def summed(subscripts: str, first: Array, second: Array) -> Array:
     if not matrices:
         return np.asarray(np.einsum(subscripts, first, second))
     of_first, of_second, of_result, left, right, shape = matrices
+    # The order of the additions depends on strides: copies of arrays in other layouts have the same bits.
+    one = np.ascontiguousarray(first.transpose(of_first)).reshape(left)
+    other = np.ascontiguousarray(second.transpose(of_second)).reshape(right)
     with np.errstate(all="ignore"):
-        found = first.transpose(of_first).reshape(left) @ second.transpose(of_second).reshape(right)
+        found = one @ other
     return np.asarray(found.reshape(shape).transpose(of_result))
 
 
