@@ -25,8 +25,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from anymetal.fork_safe import cached_property
-
 __all__ = [
     "EDGE_MODES",
     "EdgeMode",
@@ -116,7 +114,7 @@ def included_windows(primary_offset: int, source_size: int | None, gradient_leng
     return range(start, max(start, stop))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Window:
     """A window that slides along one axis.
 
@@ -130,17 +128,17 @@ class Window:
     dilation: int = 1
     offset: int = 0
 
-    @cached_property
+    @property
     def extent(self) -> int:
         """E: pixels from the first tap to the last, both included."""
         return (self.kernel - 1) * self.dilation + 1
 
-    @cached_property
+    @property
     def center(self) -> int:
         """The pixels of the window to the left of its centre (c)."""
         return self.extent // 2
 
-    @cached_property
+    @property
     def even(self) -> int:
         """ev: 1 if the extent is even, else 0."""
         return 1 - self.extent % 2
