@@ -234,7 +234,7 @@ def repeatable(kind: type[Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield encodes of a kernel by their form: with arrays, into destinations, on a command buffer, as a batch."""
     buffer = mps.MPSCommandBuffer()
     if kind not in ON_IMAGES:
-        own = kernel(kind, "cpu")
+        own = kernel(kind, "reference")
         encodes = [name for name in dir(own) if name.startswith("encode") and callable(getattr(own, name))]
         optimizer = issubclass(kind, mps.MPSNNOptimizer)
         for name in encodes:
@@ -243,7 +243,7 @@ def repeatable(kind: type[Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
                 yield f"{name} {[*call]}", partial(method, **call, command_buffer=buffer)
         return
     found = uses(kind)
-    found.kernel.backend = "cpu"
+    found.kernel.backend = "reference"
     into = {name: image for name, image in found.images.items() if name.startswith("destination")}
     written = {name: state for name, state in found.states.items() if name.startswith("destination")}
     states = {name: state for name, state in found.states.items() if name not in written}
