@@ -33,7 +33,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, TypeVar
 import numpy as np
 
 from mpsref.arguments.text import shown
-from mpsref.mps.core.properties import PropertyError, PropertyHolder, check_keywords, hinting, instance_of
+from mpsref.mps.core.properties import PropertyError, PropertyHolder, hinting, instance_of
 
 KEYS = ("class", "properties", "version")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -192,14 +192,9 @@ class Descriptor(PropertyHolder, SecureCoding):
 
     __slots__ = ("_is_fixed",)
 
-    def __new__(cls, *args: object, **kwargs: object) -> Self:
-        """Return a descriptor that can be changed."""
-        check_keywords(cls, kwargs)
-        return super().__new__(cls)._fixed(False)
-
     def __setattr__(self, name: str, value: object) -> None:
         """Raise ``PropertyError`` for the copy of a kernel: calls of the kernel were prepared with its values."""
-        if not name.startswith("_") and self._is_fixed:
+        if not name.startswith("_") and getattr(self, "_is_fixed", False):
             raise PropertyError(
                 f"{name} of {type(self).__name__} is read-only: this descriptor is the copy of a kernel or node; set "
                 "it in a descriptor.copy(), and make another kernel with that"
