@@ -99,8 +99,8 @@ def _gradient(begin, end, g, indices, dx, sizes, plan):
                     at = np.uintp((row + columns.first[q] + k * columns.step) * channels)
                     number = np.int32(of_row + columns.base[q] + k * columns.change)
                     for c in range(n):
-                        is_selected = np.int32(indices[at + c] - of_channels[c]) == number
-                        sums[c] += g[at + c] if is_selected else np.float32(0)
+                        value, is_selected = g[at + c], np.int32(indices[at + c] - of_channels[c]) == number
+                        sums[c] += value if is_selected else np.float32(0)
             to = np.uintp((line * width + q) * channels)
             for c in range(n):
                 dx[to + c] = np.float32(sums[c])
