@@ -28,9 +28,11 @@ from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, cli, regis
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Timed, Timing
 from mpsref.bench import BenchReport, Measurement, html_report, timing
+from mpsref.bench.report import COUNTED_BYTES
 from mpsref.conformance import data, layers
 from mpsref.conformance.layer import Layer
 from mpsref_cpu import backend
+from scripts import speed
 from tests import few, python_path
 
 FORWARD, GRADIENT = (registry.Operation(PoolingAverage, method) for method in ("forward", "gradient"))
@@ -526,3 +528,42 @@ def test_the_training_step_of_pytorch_is_the_four_operations() -> None:
     for theirs, ours in zip((y, dx, dgamma, dbeta), expected, strict=True):
         np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5)
     assert step(replace(norm, neuron=Neuron("relu")), {"g": g, "x": x}) is None
+
+
+@pytest.mark.parametrize("name", ["speed_cpu.json", "speed_nvidia.json"])
+def test_recorded_reports(name: str) -> None:
+    path = speed.DOCS / name
+    report, note = speed.read(path.read_text("utf-8"))
+    assert speed.written(report, note) == path.read_text("utf-8")
+    known = {layer.name for layer in layers.load()}
+    assert {m.layer for m in report.measurements} <= known, "measure again: layers have been renamed"
+    text = speed.page(path)
+    for mean in report.means():
+        assert f"| `{mean.operation}` | {mean.layers} | " in text
+        if mean.speedup is not None and mean.speedup < 1:
+            assert f"`{mean.operation}` {mean.speedup:.2f}" in text
+    (backend_name,) = report.devices
+    for m in report.measurements:
+        ratio = m.speedup(backend_name)
+        if ratio is not None and ratio < speed.LISTED and m.nbytes >= COUNTED_BYTES:
+            (line,) = (line for line in text.splitlines() if line.startswith(f"- `{m.operation}`, "))
+            assert f"{m.layer} {ratio:.2f}" in line
+
+
+def test_lost_speed_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record, _ = speed.read((speed.DOCS / "speed_cpu.json").read_text("utf-8"))
+    (name, operation), measurements = ("cpu", "Arithmetic.gradient"), record.measurements
+    slower = tuple(
+        replace(m, backends={name: 1.3 * m.backends[name]}) if m.operation == operation else m for m in measurements
+    )
+    paths = [tmp_path / "record.json", tmp_path / "report.json"]
+    for path, rows in zip(paths, (measurements, slower), strict=True):
+        path.write_text(replace(record, measurements=rows).json(), "utf-8")
+    with pytest.raises(SystemExit) as ended:
+        speed.main(paths[0], paths[1:])
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{operation} has 0.77 of its recorded speed")
+    with pytest.raises(SystemExit) as ended:
+        speed.main(paths[0], paths[:1])
+    assert ended.value.code == 0
