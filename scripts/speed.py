@@ -85,7 +85,7 @@ def page(path: Path) -> str:
     means = report.means()
     machine, times = report.heading
     parts = [
-        f"{note}: {machine}. {times} Of {len(report.measurements)} measurements, those of layers that move at least 1 MB "
+        f"{note}: {machine}. {times} Of {len(report.measurements)} measurements, those of layers of 1 MB or more "
         f"count, {len(counted)}. The geometric mean over the {len(compared)} that PyTorch also computes is "
         f"{geometric_mean(compared):.2f} times its speed.",
         *_tables(means, counted, name),
