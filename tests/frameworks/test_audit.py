@@ -1102,6 +1102,7 @@ MOVING: dict[str, Callable[[Any], Any]] = {
     "unfold": lambda x: F.unfold(x, (3, 2), 2, 1, (1, 2)),
     "fold": lambda x: F.fold(x.reshape(2, 6, 20), output_size=(10, 2), kernel_size=(3, 1), padding=(1, 0)),
     "windows": lambda x: x.unfold(2, 3, 1),
+    "a copy of windows of windows": lambda x: x.unfold(2, 3, 1).unfold(3, 3, 2).flatten(2),
     "index_select": lambda x: x.index_select(1, TWICE),
     "integers": lambda x: x[:, TWICE],
     "pairs": lambda x: x[TWICE.clamp(max=1), TWICE],

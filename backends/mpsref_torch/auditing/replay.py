@@ -76,12 +76,23 @@ class Like:
         """Return the shape without an axis."""
         return self.shape[:axis] + self.shape[axis + 1 :]
 
+    def _may_overlap(self) -> bool:
+        """Return whether elements may share memory, as those of expanded tensors and of windows do."""
+        last = 0
+        for stride, length in sorted(zip(self.strides, self.shape, strict=True)):
+            if length > 1 and stride <= last:
+                return True
+            last += stride * (length - 1)
+        return False
+
     def filled(self, values: Tensor) -> Tensor:
-        """Return a tensor of this kind with the values."""
+        """Return a tensor of this kind with the values; it has memory of its own for each element."""
         with torch.no_grad():
-            found = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
-            if 0 in self.strides:  # of an expanded tensor, which has no memory of its own
-                found = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+            kind: dict[str, Any] = {"dtype": self.dtype, "device": self.device}
+            if self._may_overlap():
+                found = torch.empty(self.shape, **kind)
+            else:
+                found = torch.empty_strided(self.shape, self.strides, **kind)
             found.copy_(values.reshape(self.shape))
         return found.requires_grad_(self.differentiable)
 
