@@ -73,10 +73,11 @@ class CrossChannelProblem(RangedProblem):
     @cached_in_problem
     def places(self) -> list[tuple[slice, slice]]:
         """Return for each place of a window the channels that have a channel there, and these, ascending."""
-        channels, before = self.source_shape[3], self.spec.window.center
+        channels, window = self.source_shape[3], self.spec.window
+        before, after = window.center, window.kernel - window.center
         return [
             (slice(max(0, -k), min(channels, channels - k)), slice(max(0, k), min(channels, channels + k)))
-            for k in range(max(-before, 1 - channels), min(self.spec.kernel_size - before, channels))
+            for k in range(max(-before, 1 - channels), min(after, channels))
         ]
 
     def reads(self) -> Array:
