@@ -11,7 +11,7 @@ from typing import Any
 
 import mpsref
 from mpsref import InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
-from mpsref.frameworks.adapter import RULES, Function, Table, Tensor
+from mpsref.frameworks.adapter import RULES, Function, Table, Tensor, writes_behind_a_column
 from mpsref_tensorflow.run import TensorFlow
 
 __all__ = ["backend"]
@@ -176,4 +176,5 @@ backend = tensorflow.backend(
     "tensorflow",
     IMPLEMENTATIONS,
     rules=("softmax recomputed", "small probabilities are 0", "folded sums", *RULES),
+    refuses=writes_behind_a_column,
 )

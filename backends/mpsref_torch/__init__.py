@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpsref import (
     Adam,
     Arithmetic,
     Backend,
-    Convolution,
-    ConvolutionTranspose,
     Loss,
     PoolingL2Norm,
     RMSProp,
@@ -25,6 +23,7 @@ from mpsref import (
 from mpsref.arguments.parameters import choice
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks import chains
+from mpsref.frameworks.adapter import writes_behind_a_column
 from mpsref.kernels.batch_normalization import Statistics
 from mpsref.operations import Problem, Spec
 from mpsref.operations import operations as all_operations
@@ -79,23 +78,6 @@ ON_CPU = ("functions within 2 units", "GELU by polynomials")
 """Its functions on a CPU are those of SLEEF, within 1 unit, and of the C library; GELU is that of oneDNN."""
 
 
-def _ends_the_process(problem: Any) -> str | None:
-    """Return why PyTorch may not compute a convolution: it writes behind its memory (torch_conv2d_column, 2.13.0).
-
-    Seen from 10,000 elements of an image on; with fewer, less is written, and nothing was seen.
-    """
-    spec = problem.spec
-    if isinstance(spec, ConvolutionTranspose):
-        image, columns = problem.input_shapes.get("g", ()), problem.source_shape[2]
-    elif isinstance(spec, Convolution):
-        image, columns = problem.source_shape, problem.result_size[1]
-    else:
-        return None
-    if columns == 1 and spec.strides[0] > spec.size[0] and math.prod(image[1:]) > 2**12:
-        return "conv2d of a large image to one column with a stride above the kernel's height may end the process"
-    return None
-
-
 def backend_on(
     name: str, device: str = "cpu", layouts: tuple[str, ...] = CONTIGUOUS, *, compiles: bool = False
 ) -> Backend:
@@ -120,7 +102,7 @@ def backend_on(
         layouts=layouts,
         distinct_problems=DISTINCT if compiles else None,
         rules=(*RULES, *(ON_CPU if device == "cpu" else ())),
-        refuses=_ends_the_process if device == "cpu" else None,
+        refuses=writes_behind_a_column if device == "cpu" else None,
         timing=None if compiles else Timing(device),
     )
 
@@ -128,7 +110,7 @@ def backend_on(
 def _unbounded_in_float16(problem: Problem) -> str | None:
     """Return why the rounding of intermediate results to float16 has no simple bound, or ``None``."""
     spec = problem.spec
-    if reason := _ends_the_process(problem):
+    if reason := writes_behind_a_column(problem):
         return reason
     if isinstance(spec, Adam | RMSProp | StochasticGradientDescent):
         return "optimizers of MPS have float32 values; see the backend 'torch'"

@@ -427,6 +427,13 @@ FINDINGS = (
         _one_channel,
     ),
     Finding(
+        "tensorflow_conv2d_column",
+        "tensorflow",
+        ("2.21.0",),
+        "conv2d writes behind its memory if the result is one pixel wide and the vertical stride is above the height "
+        "of the kernel (oneDNN on AVX-512).",
+    ),
+    Finding(
         "tensorflow_max_pool",
         "tensorflow",
         ("2.21.0",),
