@@ -42,16 +42,15 @@ def read(text: str) -> tuple[BenchReport, str]:
 
 def joined(reports: Iterable[BenchReport]) -> BenchReport:
     """Return reports of the same machine as one."""
-    first, *others = reports
-    every = [first, *others]
+    every = list(reports)
     lists = {name: sum((getattr(report, name) for report in every), ()) for name in ("measurements", "left")}
-    return BenchReport(**{**vars(first), **lists})
+    return BenchReport(**{**vars(every[0]), **lists})
 
 
 def written(report: BenchReport, note: str) -> str:
     """Return a record: a report with a measurement on each line."""
     fields = {"note": note, **asdict(report)}
-    rows = [json.dumps(row, default=str) for row in map(_rounded, fields.pop("measurements"))]
+    rows = [json.dumps(row) for row in map(_rounded, fields.pop("measurements"))]
     head = json.dumps(fields, indent=2)[:-2]
     return f'{head},\n  "measurements": [\n    ' + ",\n    ".join(rows) + "\n  ]\n}\n"
 
@@ -85,8 +84,8 @@ def page(path: Path) -> str:
     means = report.means()
     machine, times = report.heading
     parts = [
-        f"{note}: {machine}. {times} Of {len(report.measurements)} measurements, those of layers of 1 MB or more "
-        f"count, {len(counted)}. The geometric mean over the {len(compared)} that PyTorch also computes is "
+        f"{note}: {machine}. {times} There are {len(report.measurements)} measurements; the {len(counted)} of "
+        f"layers that move 1 MB or more count. PyTorch computes {len(compared)} of them, too; their geometric mean is "
         f"{geometric_mean(compared):.2f} times its speed.",
         *_tables(means, counted, name),
         *_slower(means, counted, name),

@@ -502,7 +502,7 @@ class MPSNNOptimizer(MPSKernel):
         keyword, kind = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
         parameters = [inspect.Parameter(name, keyword, default=None) for name in (*names, "command_buffer")]
 
-        whole: Any = MPSNNOptimizer.encode
+        whole: Any = MPSNNOptimizer.encode  # copied, as each class has a signature of its own
         made = FunctionType(whole.__code__, whole.__globals__, whole.__name__, None, whole.__closure__)
         made.__kwdefaults__ = whole.__kwdefaults__
         encode: Any = functools.update_wrapper(made, whole)

@@ -1113,6 +1113,7 @@ MOVING: dict[str, Callable[[Any], Any]] = {
     "assignment to booleans": assigned((slice(None), torch.tensor([True, False, True, False])), lambda x: x[:, 1:3]),
     "repeat": lambda x: x.repeat(1, 2, 1, 1),
     "expand": lambda x: x[:, :1].expand(-1, 4, -1, -1),
+    "a copy of an expanded tensor": lambda x: x[:, :1].expand(-1, 4, -1, -1).flatten(1),
     "stack": lambda x: torch.stack([x, x.flip(3)], 1),
     "cat": lambda x: torch.cat([x, x[:, :1], x], 1),
     "roll": lambda x: x.roll((1, 2), (2, 3)),

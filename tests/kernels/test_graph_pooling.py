@@ -71,6 +71,14 @@ def test_a_number_of_no_tap_of_its_window_has_no_effect(backend: str, indices: A
         assert not dx.any(), number
 
 
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+def test_a_gradient_that_is_not_finite_reaches_the_selected_pixel_alone(name: str) -> None:
+    x, g = image([1, 2, 4, 3], 1, 1, 4, 1), image([np.nan, np.inf], 1, 1, 2, 1)
+    pool = GraphPoolingMax((1, 2), (1, 2), offset=(0, 1))
+    _, indices = pool.forward(x, (1, 2), backend=name)
+    np.testing.assert_array_equal(pool.gradient(g, indices, x.shape, backend=name).ravel(), [0, np.nan, np.inf, 0])
+
+
 def test_the_gradient_is_that_of_max_pooling_where_the_edge_is_read(backend: str) -> None:
     rng = np.random.default_rng(1)
     x = rng.integers(-4, 5, (2, 6, 7, 4)).astype(F32)
