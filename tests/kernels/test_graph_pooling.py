@@ -79,10 +79,20 @@ def test_a_gradient_that_is_not_finite_reaches_the_selected_pixel_alone(name: st
     np.testing.assert_array_equal(pool.gradient(g, indices, x.shape, backend=name).ravel(), [0, np.nan, np.inf, 0])
 
 
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+def test_nan_is_never_selected(name: str) -> None:
+    x = np.random.default_rng(3).choice([1, 2, np.nan], (1, 5, 5, 9)).astype(F32)
+    y, indices = GraphPoolingMax(2).forward(x, backend=name)
+    np.testing.assert_array_equal(y, PoolingMax(2, edge_mode="clamp").forward(x, backend="reference"))
+    np.testing.assert_array_equal(y == -np.inf, indices == -1)
+    selected = np.take_along_axis(x.reshape(25, 9), indices.reshape(-1, 9).clip(0), 0).reshape(y.shape)
+    np.testing.assert_array_equal(selected, np.where(indices < 0, x[0, 0, 0], y))
+
+
 def test_the_gradient_is_that_of_max_pooling_where_the_edge_is_read(backend: str) -> None:
     rng = np.random.default_rng(1)
-    x = rng.integers(-4, 5, (2, 6, 7, 4)).astype(F32)
-    for mode in ("global_flatten_2d", "global_flatten_3d", "local_flatten_2d"):
+    for mode, channels in (("global_flatten_2d", 4), ("global_flatten_3d", 45), ("local_flatten_2d", 13)):
+        x = rng.integers(-4, 5, (2, 6, 7, channels)).astype(F32)
         pool, mps = GraphPoolingMax(3, 2, indices=mode), PoolingMax(3, 2, edge_mode="clamp")
         y, indices = pool.forward(x, backend=backend)
         np.testing.assert_array_equal(y, mps.forward(x, backend=backend))

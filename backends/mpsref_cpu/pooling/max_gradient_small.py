@@ -293,14 +293,14 @@ def _scatter_regular(g, at, x, sums, c, done, rows, moved, unroll, zero):
             prefetch_vector(sums, np.uintp(below + i * row + j * x_step), zero)  # dx has the pixels of x
     for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
-            left = without(left, where_equal(zero, best, left))
+            left = without(left, where_equal(left, zero, best))
         else:
             p, q = np.uintp(x_rows[ty] + x_first + c), np.uintp(sum_rows[ty] + sum_first + c)
             added = old if row_sets[ty] else taps
             stored = sum_rows[ty] >= 0
             for tx in range(taps):
                 value = load_vector(x, np.uintp(p + tx * x_step), zero)
-                given = where_equal(value, best, left)
+                given = where_equal(left, value, best)
                 left = without(left, given)
                 if stored:
                     if tx < added:
@@ -328,7 +328,7 @@ def _scatter_irregular(g, at, x, sums, c, done, rows, columns, moved, zero):
             value = zero
             if x_rows[ty] >= 0 and x_columns[tx] >= 0:
                 value = load_vector(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
-            given = where_equal(value, best, left)
+            given = where_equal(left, value, best)
             left = without(left, given)
             if sum_rows[ty] >= 0 and sum_columns[tx] >= 0:
                 q = np.uintp(sum_rows[ty] + sum_columns[tx] + sum_first)

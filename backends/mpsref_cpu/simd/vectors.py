@@ -28,7 +28,7 @@ REGISTER = 8
 
 
 class Vector(types.Type):
-    """``width`` numbers, float32 or float64, as one value."""
+    """``width`` numbers, float32, float64 or int32, as one value."""
 
     def __init__(self, width: int, element: Any = types.float32) -> None:
         """Name the type after what it holds."""
@@ -73,8 +73,8 @@ def zeros(typing, width):
 
 @intrinsic(prefer_literal=True)
 def zeros_like(typing, array, width):
-    """Return ``width`` zeros of the dtype of ``array``, float32 or float64; ``width`` is a literal."""
-    return _constant(lambda kind: kind(array, width), width, array.dtype, 0.0)
+    """Return ``width`` zeros of the dtype of ``array``; ``width`` is a literal."""
+    return _constant(lambda kind: kind(array, width), width, array.dtype, 0)
 
 
 @intrinsic(prefer_literal=True)
@@ -113,7 +113,7 @@ def load_vector(typing, array, index, like):
 
 
 def _converted(builder: Any, value: Any, to: ir.VectorType) -> Any:
-    """Return float32 or float64 numbers as those of ``to``."""
+    """Return float32 or float64 numbers as those of ``to``; integers stay as they are."""
     if value.type.element == to.element:
         return value
     return builder.fpext(value, to) if to.element == DOUBLE else builder.fptrunc(value, to)
@@ -136,7 +136,7 @@ def add_to(typing, array, index, lanes):
 
 @intrinsic
 def store_vector(typing, array, index, lanes):
-    """Set the elements of ``array``, float32 or float64, from ``index`` on to ``lanes``."""
+    """Set the elements of ``array`` from ``index`` on to ``lanes``."""
 
     def generate(context, builder, signature, arguments):
         vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
@@ -211,8 +211,8 @@ def halves(builder: Any, value: Any) -> list[Any]:
     return [builder.shuffle_vector(value, value, place) for place in places]
 
 
-plus = elementwise(lambda builder, v, w: builder.fadd(v, w))
-minus = elementwise(lambda builder, v, w: builder.fsub(v, w))
+plus = elementwise(lambda builder, v, w: builder.add(v, w) if v.type.element == INT else builder.fadd(v, w))
+minus = elementwise(lambda builder, v, w: builder.sub(v, w) if v.type.element == INT else builder.fsub(v, w))
 times = elementwise(lambda builder, v, w: builder.fmul(v, w))
 maximum = elementwise(lambda builder, v, best: builder.select(builder.fcmp_ordered(">", v, best), v, best))
 """``maximum(v, best)`` is the larger of each pair, and ``best`` where one is NaN."""
@@ -246,9 +246,17 @@ def from_lane(typing, lanes, first):
 
 
 @elementwise
-def where_equal(builder, value, best, amount):
+def where_equal(builder, amount, value, best):
     """Return ``amount`` where ``value`` equals ``best``, and 0 elsewhere."""
-    return builder.select(builder.fcmp_ordered("==", value, best), amount, ir.Constant(amount.type, None))
+    compare = builder.icmp_signed if value.type.element == INT else builder.fcmp_ordered
+    return builder.select(compare("==", value, best), amount, ir.Constant(amount.type, None))
+
+
+@elementwise
+def where_larger(builder, amount, other, value, best):
+    """Return ``amount`` where ``value`` is a number and ``best`` is NaN or less, and ``other`` elsewhere."""
+    larger = builder.and_(builder.fcmp_unordered(">", value, best), builder.fcmp_ordered("ord", value, value))
+    return builder.select(larger, amount, other)
 
 
 @elementwise
