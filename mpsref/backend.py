@@ -124,6 +124,9 @@ class Backend:
         for field_name in ("layouts", "rules"):
             if not isinstance(getattr(self, field_name), tuple):
                 raise TypeError(f"{field_name} is {shown(getattr(self, field_name))}; it must be a tuple of names")
+        for field_name in ("unavailable", "device", "refuses", "is_worn"):
+            if not callable(function := getattr(self, field_name)):
+                raise TypeError(f"{field_name} is {shown(function)}; it must be a function")
         for name in self.layouts:
             choice("layouts", name, LAYOUTS)
         flag("isolated", self.isolated)

@@ -36,6 +36,7 @@ def steps(jax: Jax) -> dict[str, Function]:
         "gate": lambda mask, v: jax.numpy.where(mask, v, 0.0),
         "where": jax.numpy.where,
         "rows": lambda v: v + v.sum(2, keepdims=True),
+        "modulate": lambda v, table: (v + jax.nn.relu(v).sum(3, keepdims=True)) * (1 + table[0, 0]) + table[0, 1],
         **{step: bordered(pads) for step, pads in BORDERS.items()},
         "apart": bordered(APART, 1),
         "up2": lambda v: v.repeat(2, 1).repeat(2, 2),

@@ -74,7 +74,7 @@ RULES = (
     "NaN is the extremum",
 )
 
-ON_CPU = ("functions within 2 units", "GELU by polynomials")
+ON_DEVICE = {"cpu": ("functions within 2 units", "GELU by polynomials"), "cuda": ("TF32 convolutions",)}
 """Its functions on a CPU are those of SLEEF, within 1 unit, and of the C library; GELU is that of oneDNN."""
 
 
@@ -101,8 +101,8 @@ def backend_on(
         {**table(run), **programs},
         layouts=layouts,
         distinct_problems=DISTINCT if compiles else None,
-        rules=(*RULES, *(ON_CPU if device == "cpu" else ())),
-        refuses=writes_behind_a_column if device == "cpu" else None,
+        rules=(*RULES, *ON_DEVICE.get(device, ())),
+        refuses=writes_behind_a_column if device == "cpu" else lambda problem: None,
         timing=None if compiles else Timing(device),
     )
 
@@ -149,6 +149,7 @@ half = replace(
 )
 """Images in float16, in which PyTorch rounds intermediate results on a CPU."""
 cuda = backend_on("torch:cuda", "cuda")
+compiled_cuda = backend_on("torch:cuda:compile", "cuda", CHANNELS_LAST, compiles=True)
 mps = backend_on("torch:mps", "mps")
 
 

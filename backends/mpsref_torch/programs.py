@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpsref.frameworks.adapter import Function
+from mpsref.frameworks.adapter import Function, Tensor
 from mpsref.frameworks.chains import BORDERS
 from mpsref_torch.run import Torch
 
@@ -21,6 +21,7 @@ def steps(torch: Torch) -> dict[str, Function]:
         "gate": lambda mask, v: torch.torch.where(mask, v, 0.0),
         "where": torch.torch.where,
         "rows": lambda v: v + v.sum(3, keepdim=True),
+        "modulate": _modulated,
         "pad": lambda v: f.pad(v, _ends("pad")),
         "crop": lambda v: f.pad(v, _ends("crop")),
         "up2": lambda v: f.interpolate(v, scale_factor=2),
@@ -30,3 +31,11 @@ def steps(torch: Torch) -> dict[str, Function]:
 def _ends(step: str) -> tuple[int, ...]:
     rows, columns = BORDERS[step]
     return *columns, *rows
+
+
+def _modulated(v: Tensor, table: Tensor) -> Tensor:
+    """On rows of pixels (N, H W, C), as in a transformer."""
+    rows = v.permute(0, 2, 3, 1).flatten(1, 2)
+    scale, shift = table.chunk(2, 1)
+    result = (rows + rows.relu().sum(2, keepdim=True)) * (1 + scale) + shift
+    return result.unflatten(1, v.shape[2:]).permute(0, 3, 1, 2)

@@ -323,6 +323,17 @@ FINDINGS = (
         lambda problem, inputs: "max3" in problem.spec.steps,
     ),
     Finding(
+        "torch_compile_chunk",
+        "torch",
+        ("2.11.0",),
+        "On CUDA the compiled gradient of scale and shift of tokens is wrong if they are chunks of a parameter, from "
+        "about 5 million elements on.",
+        "Chain.gradient:n1h256w128c160,modulate,float32,seed=1",
+        ("torch:cuda:compile",),
+        ("Chain.gradient",),
+        lambda problem, inputs: "modulate" in problem.spec.steps and inputs[0].size > 1 << 22,
+    ),
+    Finding(
         "torch_compile_pad",
         "torch",
         ("2.13.0",),

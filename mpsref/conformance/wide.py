@@ -156,7 +156,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         *("n1h4w5c2,conv3+max3+where", "n1h8w9c2,crop+sum3", "n1h8w9c2,crop+conv3", "n2h6w6c2,conv3+relu+add"),
         *("n1h6w6c2,conv3+max2+relu", "n1h5w4c2,up2+conv3+max2", "n2h5w6c3,sum3+rows+gate", "n1h5w6c3,abs+pad+max3"),
         *("n1h130w260c1,sum2x1", "n1h64w130c1,dilated", "n1h5w4c2,cropped", "n1h6w7c2,max3+conv3+gate"),
-        *("n1h1w5c2,apart+sum3", "n1h1w5c2,apart+conv3"),
+        *("n1h1w5c2,apart+sum3", "n1h1w5c2,apart+conv3", "n1h256w128c160,modulate"),
     ),
     "Compare": _with("less", *POINTWISE),
     "Concatenation": ("n9h3w70,c31x2x33", "n1h300w224,c1x2", *map(_concatenated, (*LONG, *CHANNELS))),

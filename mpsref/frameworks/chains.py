@@ -21,6 +21,8 @@ gate     v where the mask is true, else 0
 where    the value before the last step where the mask is true, else v
 add      v plus the value before the last step
 rows     v plus the sum of its row
+modulate (v plus the sum of the positive channels of its pixel) times (1 + scale), plus shift, as behind layer
+         normalization; scale and shift are parts of one parameter, and all steps of a chain have the same
 pad      a row and a column of zeros before and after
 crop     without the first row and the first column: a padding of -1
 apart    a row of zeros between any two rows, and without the first column, in one operation
@@ -77,7 +79,10 @@ BORDERS: Mapping[str, Borders] = {"pad": _ONE, "crop": ((-1, 0), (-1, 0))}
 APART = (0, 0), (-1, 0)
 """The padding of the step "apart"."""
 
-WORDS = (*WINDOWS, "relu", "abs", "gate", "where", "add", "rows", *BORDERS, "apart", "up2")
+PARAMETERS: Mapping[str, str] = {"conv3": "weights", "modulate": "table"}
+"""The argument of the steps that have one, in the order of the arguments."""
+
+WORDS = (*WINDOWS, "relu", "abs", "gate", "where", "add", "rows", "modulate", *BORDERS, "apart", "up2")
 
 
 def _read(name: str, value: object) -> tuple[str, ...]:
@@ -115,9 +120,15 @@ class ChainGradient(
         "g": "result_shape",
         "x": "n h w c",
         "weights": Argument("weights_shape", when="weighted"),
+        "table": Argument("table_shape", when="modulated"),
         "mask": Argument("mask_shape", when="masked"),
     },
-    results={"y": "result_shape", "dx": "n h w c", "dweights": Argument("weights_shape", when="weighted")},
+    results={
+        "y": "result_shape",
+        "dx": "n h w c",
+        "dweights": Argument("weights_shape", when="weighted"),
+        "dtable": Argument("table_shape", when="modulated"),
+    },
 ):
     """A chain, forward and backward."""
 
@@ -151,6 +162,16 @@ class ChainGradient(
     def weights_shape(self) -> Shape:
         """The shape of the weights."""
         return self.source_shape[3], 3, 3, self.source_shape[3]
+
+    @property
+    def modulated(self) -> bool:
+        """Whether a step has a scale and a shift."""
+        return "modulate" in self.spec.steps
+
+    @property
+    def table_shape(self) -> Shape:
+        """The shape of the parameter whose parts are scale and shift."""
+        return 1, 2, self.source_shape[3]
 
     @property
     def masked(self) -> bool:
@@ -239,6 +260,23 @@ def _same(g: Array) -> Array:
     return g
 
 
+def _modulated(v: Array, table: Array) -> tuple[Array, Pullback, Pullback]:
+    """Return the result of the step "modulate", its pullback, and that to its parameter."""
+    scale, shift = table[0]
+    sums = v + np.maximum(v, 0).sum(axis=3, keepdims=True)
+
+    def pull(g: Array) -> Array:
+        scaled: Array = g * (1 + scale)
+        scaled += (v > 0) * scaled.sum(axis=3, keepdims=True)
+        return scaled
+
+    return (
+        sums * (1 + scale) + shift,
+        pull,
+        lambda g: np.stack([(g * sums).sum(axis=(0, 1, 2)), g.sum(axis=(0, 1, 2))])[None],
+    )
+
+
 def _windowed(step: str, v: Array, weights: Array | None) -> tuple[Array, Pullback, Pullback]:
     """Return the result of a step with windows, its pullback, and that to the weights."""
     largest = step.startswith("max")
@@ -285,17 +323,19 @@ def _nothing(problem: ChainGradient, *inputs: Array) -> tuple[ErrorBound, ...]:
 @operation(Chain, problem=ChainGradient, bound=_nothing)
 def gradient(problem: ChainGradient, g: Array, x: Array, *others: Array) -> tuple[Array, ...]:
     """One step after the other, then the pullback of each, the last one first."""
-    weights = others[0] if problem.weighted else None
-    mask = others[-1] > 0 if problem.masked else np.zeros(0, bool)
+    given = dict(zip(problem.input_shapes, (g, x, *others), strict=True))
+    mask = given.get("mask", np.zeros(0)) > 0
     values = [x]
     pulls: list[tuple[Pullback, Pullback | None, Pullback]] = []
     for k, step in enumerate(problem.spec.steps, start=1):
         v = values[-1]
         pull: Pullback
-        of_weights: Pullback = _no_weights
+        of_parameter: Pullback = _no_weights
         of_before: Pullback | None = None
         if step in WINDOWS:
-            result, pull, of_weights = _windowed(step, v, weights)
+            result, pull, of_parameter = _windowed(step, v, given.get("weights"))
+        elif step == "modulate":
+            result, pull, of_parameter = _modulated(v, given["table"])
         elif step == "add":
             result, pull, of_before = v + values[-2], _same, _same
         elif step in ("gate", "where"):
@@ -305,48 +345,50 @@ def gradient(problem: ChainGradient, g: Array, x: Array, *others: Array) -> tupl
         else:
             result, pull = _pointwise(step, v, k)
         values.append(result)
-        pulls.append((pull, of_before, of_weights))
+        pulls.append((pull, of_before, of_parameter))
     grads = [np.zeros(value.shape) for value in values]
     grads[-1] += g
-    dweights = np.zeros(problem.weights_shape)
+    totals = {name: np.zeros(given[name].shape) for name in PARAMETERS.values() if name in given}
     for k in reversed(range(len(pulls))):
-        pull, before, to_weights = pulls[k]
+        pull, before, to_parameter = pulls[k]
         grads[k] += pull(grads[k + 1])
         if before is not None:
             grads[k - 1] += before(grads[k + 1])
-        if problem.spec.steps[k] == "conv3":
-            dweights += to_weights(grads[k + 1])
-    return (values[-1], grads[0], *((dweights,) if problem.weighted else ()))
+        if (name := PARAMETERS.get(problem.spec.steps[k])) is not None:
+            totals[name] += to_parameter(grads[k + 1])
+    return values[-1], grads[0], *totals.values()
 
 
 # --- in a framework ---------------------------------------------------------------------------------------------------
 
 Steps: TypeAlias = Mapping[str, Function]
-"""For each step a function of tensors: ``conv3(v, weights)``, ``gate(mask, v)``, ``where(mask, before, v)``, others of
-one image; "relu" and "abs" of the argument. A framework has no step that is missing.
+"""For each step a function of tensors: ``conv3(v, weights)``, ``modulate(v, table)``, ``gate(mask, v)``,
+``where(mask, before, v)``, others of one image; "relu" and "abs" of the argument. A framework has no step that is
+missing.
 """
 
 OPERATION = Operation(Chain, "gradient")
 
 
 def function_of(problem: Any, steps: Steps) -> Function:
-    """Return the function of x, and of weights and a mask if there are such, that computes a chain."""
+    """Return the function of x, and of the parameters and a mask if there are such, that computes a chain."""
     missing = [step for step in problem.spec.steps if step not in steps and step != "add"]
     if missing:
         raise UnsupportedError(f"the framework has no step {missing[0]!r}")
-    names = problem.spec.steps
+    names, arguments = problem.spec.steps, (*problem.input_shapes,)[2:]
 
     def chain(x: Tensor, *others: Tensor) -> Tensor:
         before = v = x
+        given = dict(zip(arguments, others, strict=True))
         for k, step in enumerate(names, start=1):
             if step == "add":
                 result = v + before
-            elif step == "conv3":
-                result = steps[step](v, others[0])
+            elif step in PARAMETERS:
+                result = steps[step](v, given[PARAMETERS[step]])
             elif step == "gate":
-                result = steps[step](others[-1] > 0, v)
+                result = steps[step](given["mask"] > 0, v)
             elif step == "where":
-                result = steps[step](others[-1] > 0, before, v)
+                result = steps[step](given["mask"] > 0, before, v)
             else:
                 result = steps[step](v + 2.0**-k if step in ("relu", "abs") else v)
             before, v = v, result
@@ -361,8 +403,7 @@ def table(framework: Framework, make: Callable[[], Steps]) -> Table:
     def run(problem: Any, g: Array, x: Array, *others: Array, out: tuple[Array, ...]) -> None:
         chain = function_of(problem, make())
         out[0][...] = framework.run(chain, x, *others)
-        count = 2 if problem.weighted else 1
-        found = framework.gradients(chain, (x, *others), g, count=count)
+        found = framework.gradients(chain, (x, *others), g, count=len(out) - 1)
         for target, gradient in zip(out[1:], found, strict=True):
             target[...] = gradient
 

@@ -374,6 +374,7 @@ def test_a_backend_that_cannot_describe_itself_does_not_hide_the_others(monkeypa
         (("mine", {"PoolingAverage.forward": max}), TypeError, r"the key 'PoolingAverage.forward'; a key is a kernel"),
         (("mine", {(mpsref.PoolingAverage, "backward"): max}), TypeError, r"'backward'\); a key is a kernel"),
         (("mine", {FORWARD: 7}), TypeError, r"implementations\[PoolingAverage.forward\] is of type int"),
+        (("mine", {}, None), TypeError, "unavailable is None; it must be a function"),
     ],
 )
 def test_what_a_backend_is_made_of(arguments: Any, error: type[Exception], words: str) -> None:
@@ -385,6 +386,11 @@ def test_what_a_backend_is_made_of(arguments: Any, error: type[Exception], words
 def test_which_dtypes_a_backend_may_take(dtypes: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="dtypes is"):
         Backend("mine", {}, dtypes=dtypes)
+
+
+def test_a_backend_refuses_by_a_function() -> None:
+    with pytest.raises(TypeError, match="refuses is None; it must be a function"):
+        Backend("mine", {}, refuses=None)
 
 
 def test_one_backend_is_a_list_of_one() -> None:
