@@ -74,8 +74,11 @@ RULES = (
     "NaN is the extremum",
 )
 
-ON_DEVICE = {"cpu": ("functions within 2 units", "GELU by polynomials"), "cuda": ("TF32 convolutions",)}
-"""Its functions on a CPU are those of SLEEF, within 1 unit, and of the C library; GELU is that of oneDNN."""
+ON_DEVICE = {
+    "cpu": ("functions within 2 units", "GELU by polynomials"),  # SLEEF, within 1 unit, the C library, and oneDNN
+    "cuda": ("transformed convolutions", "TF32 convolutions"),
+}
+"""Further rules, with the settings that PyTorch has by default."""
 
 
 def backend_on(

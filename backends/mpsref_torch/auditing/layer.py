@@ -31,7 +31,7 @@ def rules_on(device: Any) -> tuple[str, ...]:
     import torch
 
     if device.type == "cpu":
-        return (*RULES, *mpsref_torch.ON_CPU)
+        return (*RULES, *mpsref_torch.ON_DEVICE["cpu"])
     if device.type != "cuda":
         return RULES
     convolutions = ("TF32 convolutions",) if torch.backends.cudnn.allow_tf32 else ()
