@@ -179,7 +179,7 @@ def compare(checks: Sequence[Check], manner: Manner) -> list[list[Compared]]:
             references, bounds = problem.references, problem.bounds
         else:
             each = zip(zip(*(one.inputs for one in checks), strict=True), of_inputs, strict=True)
-            inputs = tuple(_joined(arrays, axis).astype(np.float64) for arrays, axis in each)
+            inputs = tuple(np.concatenate(arrays, axis, dtype=np.float64) for arrays, axis in each)
             references, bounds = problem.operation.results(problem, *inputs), ()
         if manner.roundings is not None and all((abs(one) < WHOLE).all() for one in references):
             bounds = tuple(_rounded(one, manner.roundings) for one in references)

@@ -224,28 +224,31 @@ class NormalizationGradient(
 def statistics(problem: GroupsProblem, x: Array) -> tuple[Array, Array]:
     """Return x - mean (N, H, W, groups, channels of a group), and sqrt(variance + epsilon), which broadcasts."""
     grouped = x.reshape(problem.grouped_shape)
-    from_first = grouped - grouped[:, :1, :1, :, :1]
-    centred = from_first - from_first.mean(ALL_VALUES, keepdims=True)
+    centred = grouped - grouped[:, :1, :1, :, :1]
+    centred -= centred.mean(ALL_VALUES, keepdims=True)
     variance = (centred**2).mean(ALL_VALUES, keepdims=True)
     return centred, np.sqrt(variance + problem.spec.epsilon)
 
 
 class GroupErrors(NamedTuple):
-    """Bounds of the error of ``xhat``, which broadcast against (N, H, W, groups, channels of a group)."""
+    """Bounds of the error of ``xhat``, which broadcast against (N, H, W, groups, channels of a group).
 
-    xhat: Array
+    That of ``xhat`` is ``e + abs(xhat) slope``; it is 0 where a group is constant.
+    """
+
+    distance: Array
+    """The absolute values of x - mean."""
     r: Array
     rho: Array
     """The relative error of r."""
     e: Array
-    """The error of xhat, which is 0 where a group is constant."""
+    slope: Array
 
 
-def errors(problem: GroupsProblem, x: Array) -> GroupErrors:
+def errors(problem: GroupsProblem, x: Array, centred: Array, deviation: Array) -> GroupErrors:
     """Follow the rounding errors through the statistics: first mean and variance, then r and xhat [math]."""
     m = problem.count
     h, merges = chain(m), 1 + ceil(log2(m))
-    centred, deviation = statistics(problem, x)
     mean = x.reshape(centred.shape).mean(ALL_VALUES, keepdims=True)
     variance = (centred**2).mean(ALL_VALUES, keepdims=True)
     distance = np.abs(centred)
@@ -255,16 +258,16 @@ def errors(problem: GroupsProblem, x: Array) -> GroupErrors:
     of_variance = growth(h + 2 * merges + 8) * variance + 16 * u * most * usual
     of_variance += 4 * np.sqrt(max(1, merges / 4)) * (of_mean + u * most) * np.sqrt(variance)
     rho = of_variance / (2 * deviation**2) + 14 * u
-    xhat = centred / deviation
-    return GroupErrors(xhat, 1 / deviation, rho, of_mean / deviation + np.abs(xhat) * (rho + 3 * u))
+    return GroupErrors(distance, 1 / deviation, rho, of_mean / deviation, rho + 3 * u)
 
 
 def forward_bound(problem: NormalizationForward, x: Array, *vectors: Array) -> ErrorBound:
-    """|gamma| e + 3 u (|gamma xhat| + |beta|)."""
-    gamma, beta = (np.abs(vector) for vector in problem.parameters(vectors, x.dtype))
-    _xhat, _, _, e = errors(problem, x)
-    xhat, e = np.abs(_xhat).reshape(x.shape), e.reshape(x.shape)
-    return ErrorBound(gamma * e + 3 * u * (gamma * xhat + beta))
+    """|gamma| error(xhat) + 3 u (|gamma xhat| + |beta|)."""
+    gamma, beta = (np.abs(vector).reshape(problem.grouped_shape[3:]) for vector in problem.parameters(vectors, x.dtype))
+    limit, r, _, e, slope = errors(problem, x, *statistics(problem, x))
+    limit *= gamma * (slope + 3 * u) * r
+    limit += gamma * e + 3 * u * beta
+    return ErrorBound(limit.reshape(x.shape))
 
 
 @operation(InstanceNormalization, GroupNormalization, problem=NormalizationForward, bound=forward_bound)
@@ -280,22 +283,28 @@ def gradient_bound(
 ) -> tuple[ErrorBound, ErrorBound, ErrorBound]:
     """The errors of xhat, r and of both sums, through each term of dx; one value in a group gives exactly 0."""
     m, h = problem.count, chain(problem.count)
-    gamma = problem.parameters(vectors, x.dtype)
-    xhat, r, rho, e = errors(problem, x)
-    hg = (g * gamma).reshape(xhat.shape)
-    a, s = (values.sum(ALL_VALUES, keepdims=True) for values in (hg, hg * xhat))
-    hg, xhat = np.abs(hg), np.abs(xhat)
-    of_a = growth(h + 8) * hg.sum(ALL_VALUES, keepdims=True)
-    of_s = (hg * e + growth(h + 8) * hg * xhat).sum(ALL_VALUES, keepdims=True)
-    a, s = np.abs(a), np.abs(s)
-    dx = r * ((rho + 12 * u) * (hg + a / m + xhat * s / m) + of_a / m + (xhat * of_s + e * s) / m)
-    e, xhat, g = e.reshape(x.shape), xhat.reshape(x.shape), np.abs(g)
-    dgamma, dbeta = (values.sum(axis=(1, 2)) for values in (g * e + growth(h + 4) * g * xhat, growth(h + 4) * g))
-    return (
-        ErrorBound((dx if m > 1 else 0 * dx).reshape(x.shape)),
-        ErrorBound(dgamma),
-        ErrorBound(dbeta),
-    )
+    gamma = problem.parameters(vectors, x.dtype).reshape(problem.grouped_shape[3:])
+    centred, deviation = statistics(problem, x)
+    xhat, r, rho, e, slope = errors(problem, x, centred, deviation)
+    centred *= r
+    xhat *= r
+
+    def summed(values: Array) -> Array:
+        return np.asarray(values.sum(axis=(1, 2), keepdims=True))
+
+    # All that is the same for the values of a group is computed once, from sums over the pixels of each channel.
+    g = g.reshape(xhat.shape)
+    a, s = (abs((gamma * summed(one)).sum(axis=4, keepdims=True)) for one in (g, g * centred))
+    gamma, g = np.abs(gamma), np.abs(g)
+    of_g, of_products = summed(g), summed(g * xhat)
+    all_g, all_products = ((gamma * one).sum(axis=4, keepdims=True) for one in (of_g, of_products))
+    of_a, of_s = growth(h + 8) * all_g, e * all_g + (slope + growth(h + 8)) * all_products
+    g *= gamma * r * (rho + 12 * u)
+    xhat *= r * ((rho + 12 * u + slope) * s + of_s) / m
+    dx = g + xhat + r * ((rho + 12 * u) * a + of_a + e * s) / m
+    dgamma, dbeta = e * of_g + (slope + growth(h + 4)) * of_products, growth(h + 4) * of_g
+    dx, dgamma, dbeta = (dx if m > 1 else 0 * dx).reshape(x.shape), *(one.reshape(len(x), -1) for one in (dgamma, dbeta))
+    return ErrorBound(dx), ErrorBound(dgamma), ErrorBound(dbeta)
 
 
 @operation(InstanceNormalization, GroupNormalization, problem=NormalizationGradient, bound=gradient_bound)
@@ -306,6 +315,7 @@ def gradient(problem: NormalizationGradient, g: Array, x: Array, *vectors: Array
     xhat, h = centred / deviation, (g * gamma).reshape(centred.shape)
     a, b = (values.sum(ALL_VALUES, keepdims=True) for values in (h, h * xhat))
     with np.errstate(divide="ignore"):
-        dx = (h - a / problem.count - xhat * (b / problem.count)) / deviation
+        h -= a / problem.count
+        dx = (h - xhat * (b / problem.count)) / deviation
     dgamma, dbeta = (values.sum(axis=(1, 2)) for values in (g * xhat.reshape(x.shape), g))
     return dx.reshape(x.shape), dgamma, dbeta

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -140,6 +141,9 @@ def _restored(model: Any) -> Iterator[ExitStack]:
     from torch.nn.parameter import is_lazy
 
     with ExitStack() as stack:  # it calls the rest if one call raises
+        young, *older = gc.get_threshold()
+        stack.callback(gc.set_threshold, young, *older)
+        gc.set_threshold(20 * young, *older)  # records and graphs live until the end: collections find nothing
         for parameter in model.parameters():
             stack.callback(setattr, parameter, "grad", parameter.grad)
             parameter.grad = None

@@ -183,7 +183,7 @@ class Sampled(Translated):
         """Keep copies of what the gradients are computed from; softmax has its own from the result."""
         problems = [self.problem(method, self.part_shape) for method in self.GRADIENTS if wanted]
         read = {name for problem in problems for name in problem.input_shapes}
-        self.values = {name: one.copy() for name, one in self.values.items() if name in read}
+        self.values = {name: one.copy("K") for name, one in self.values.items() if name in read}
 
     def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
         self.values["g"] = self.part(g)

@@ -55,8 +55,11 @@ class ByKernel(Sampled):
         if self.of_rows:
             return found
         n, groups, size, pixels = found.shape
-        images = (1, n * pixels) if self.joins_images else (n, pixels)
-        return found.transpose(0, 3, 1, 2).reshape(*images, 1, groups * size)
+        if self.joins_images:
+            found = found.transpose(1, 2, 0, 3)
+            n, pixels = 1, n * pixels
+        # Pixels stay one behind the other in memory: most steps are along them.
+        return found.reshape(n, groups * size, pixels, 1).transpose(0, 2, 3, 1)
 
     def given(self) -> dict[str, Array]:
         names = {"weight": "gamma", "bias": "beta"}
