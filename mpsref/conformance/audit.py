@@ -198,10 +198,11 @@ def compare(checks: Sequence[Check], manner: Manner) -> list[list[Compared]]:
             if whole is None and many > 1:
                 raise ValueError("shapes that differ are compared each by itself")
             size = actual.shape[of_results[k]] // many if many > 1 else 0
+            fractions = np.zeros(0) if whole is None else whole.fractions
             for j, (one, compared) in enumerate(zip(checks, found, strict=True)):
                 part = slice(j * size, (j + 1) * size) if many > 1 else ...
                 index = (part,) if of_results[k] == 0 else (..., part)
-                compared.append(_compared(what, one, given, whole, index, manner.exact))
+                compared.append(_compared(what, one, given, whole, fractions, index, manner.exact))
     return found
 
 
@@ -317,6 +318,7 @@ def _compared(
     check: Check,
     given: tuple[Array, Array, ErrorBound],
     whole: comparator.Comparison | None,
+    fractions: Array,
     piece: tuple[Any, ...],
     exact: bool,
 ) -> Compared:
@@ -325,12 +327,11 @@ def _compared(
     reference = reference[piece]
     of = None if isinstance(check.problem, Computed) else check.problem
     if whole is not None and not whole.wrong[piece].any():
-        fraction = comparator.Comparison(*(one[piece] for one in whole)).fraction
-        unbounded, infinite = 0.0, np.isinf(terms.limit)
+        unbounded, infinite = 0.0, np.isinf(np.broadcast_to(terms.limit, given[1].shape)[piece])
         if infinite.any():
-            unbounded = float((np.broadcast_to(infinite, given[1].shape)[piece] & np.isfinite(reference)).mean())
+            unbounded = float((infinite & np.isfinite(reference)).mean())
         empty = what.startswith("gradient") and not reference.any()
-        return Compared(what, fraction, problem=of, empty=empty, unbounded=unbounded)
+        return Compared(what, comparator.worst(fractions[piece]), problem=of, empty=empty, unbounded=unbounded)
     terms = ErrorBound(*(np.broadcast_to(one, given[1].shape)[piece] for one in terms))
     actual, message = actual[piece], ""
     try:

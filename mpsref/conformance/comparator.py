@@ -68,22 +68,32 @@ class Comparison(NamedTuple):
     """The part of the limit before the result is rounded to its storage."""
 
     @property
+    def fractions(self) -> Array:
+        """The errors as fractions of their limits; 0 where nothing but equality is right."""
+        return _fractions(self.error, self.limit)
+
+    @property
     def fraction(self) -> float:
-        """The worst error as a fraction of its limit."""
-        return _worst(self.error, self.limit)
+        """The worst of them."""
+        return worst(self.fractions)
 
     @property
     def used(self) -> float:
         """The worst error without half a unit of the storage, as a fraction of the limit of the arithmetic."""
         with np.errstate(invalid="ignore"):  # of an element without a bound
             arithmetic = np.where(self.limit > 0, self.arithmetic, 0.0)
-            return _worst(self.error - (self.limit - arithmetic), arithmetic)
+            return worst(_fractions(self.error - (self.limit - arithmetic), arithmetic))
 
 
-def _worst(error: Array, limit: Array) -> float:
+def _fractions(error: Array, limit: Array) -> Array:
     with np.errstate(invalid="ignore"):  # of errors without a bound
-        bounded = limit > 0
-        fractions = error / limit if bounded.all() else np.divide(error, limit, out=np.zeros(error.shape), where=bounded)
+        if (bounded := limit > 0).all():
+            return np.asarray(error / limit)
+        return np.divide(error, limit, out=np.zeros(error.shape), where=bounded) if bounded.any() else limit
+
+
+def worst(fractions: Array) -> float:
+    """Return the largest fraction; NaN is that of an element without a bound."""
     return float(np.fmax.reduce(fractions, axis=None, initial=0.0))
 
 

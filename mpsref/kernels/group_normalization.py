@@ -302,9 +302,9 @@ def gradient_bound(
     g *= gamma * r * (rho + 12 * u)
     xhat *= r * ((rho + 12 * u + slope) * s + of_s) / m
     dx = g + xhat + r * ((rho + 12 * u) * a + of_a + e * s) / m
-    dgamma, dbeta = e * of_g + (slope + growth(h + 4)) * of_products, growth(h + 4) * of_g
-    dx, dgamma, dbeta = (dx if m > 1 else 0 * dx).reshape(x.shape), *(one.reshape(len(x), -1) for one in (dgamma, dbeta))
-    return ErrorBound(dx), ErrorBound(dgamma), ErrorBound(dbeta)
+    found = dx if m > 1 else 0 * dx, e * of_g + (slope + growth(h + 4)) * of_products, growth(h + 4) * of_g
+    of_x, of_gamma, of_beta = map(np.reshape, found, problem.result_shapes)
+    return ErrorBound(of_x), ErrorBound(of_gamma), ErrorBound(of_beta)
 
 
 @operation(InstanceNormalization, GroupNormalization, problem=NormalizationGradient, bound=gradient_bound)

@@ -143,7 +143,7 @@ def _restored(model: Any) -> Iterator[ExitStack]:
     with ExitStack() as stack:  # it calls the rest if one call raises
         young, *older = gc.get_threshold()
         stack.callback(gc.set_threshold, young, *older)
-        gc.set_threshold(20 * young, *older)  # records and graphs live until the end: collections find nothing
+        gc.set_threshold(100 * young, *older)  # graphs and records live until the end: collections find little
         for parameter in model.parameters():
             stack.callback(setattr, parameter, "grad", parameter.grad)
             parameter.grad = None
