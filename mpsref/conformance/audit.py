@@ -199,10 +199,12 @@ def compare(checks: Sequence[Check], manner: Manner) -> list[list[Compared]]:
                 raise ValueError("shapes that differ are compared each by itself")
             size = actual.shape[of_results[k]] // many if many > 1 else 0
             fractions = np.zeros(0) if whole is None else whole.fractions
+            infinite = np.isinf(given[2].limit)
+            unbounded = infinite & np.isfinite(given[1]) if infinite.any() else None
             for j, (one, compared) in enumerate(zip(checks, found, strict=True)):
                 part = slice(j * size, (j + 1) * size) if many > 1 else ...
                 index = (part,) if of_results[k] == 0 else (..., part)
-                compared.append(_compared(what, one, given, whole, fractions, index, manner.exact))
+                compared.append(_compared(what, one, given, whole, fractions, unbounded, index, manner.exact))
     return found
 
 
@@ -319,6 +321,7 @@ def _compared(
     given: tuple[Array, Array, ErrorBound],
     whole: comparator.Comparison | None,
     fractions: Array,
+    unbounded: Array | None,
     piece: tuple[Any, ...],
     exact: bool,
 ) -> Compared:
@@ -327,11 +330,9 @@ def _compared(
     reference = reference[piece]
     of = None if isinstance(check.problem, Computed) else check.problem
     if whole is not None and not whole.wrong[piece].any():
-        unbounded, infinite = 0.0, np.isinf(np.broadcast_to(terms.limit, given[1].shape)[piece])
-        if infinite.any():
-            unbounded = float((infinite & np.isfinite(reference)).mean())
+        missing = 0.0 if unbounded is None else float(unbounded[piece].mean())
         empty = what.startswith("gradient") and not reference.any()
-        return Compared(what, comparator.worst(fractions[piece]), problem=of, empty=empty, unbounded=unbounded)
+        return Compared(what, comparator.worst(fractions[piece]), problem=of, empty=empty, unbounded=missing)
     terms = ErrorBound(*(np.broadcast_to(one, given[1].shape)[piece] for one in terms))
     actual, message = actual[piece], ""
     try:

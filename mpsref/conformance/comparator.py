@@ -39,8 +39,8 @@ def ulp(values: Array, dtype: np.dtype[Any]) -> Array:
         return np.zeros(values.shape)
     largest = np.nextafter(np.finfo(dtype).max, dtype.type(0))  # beyond it the spacing would overflow
     stored = np.minimum(np.abs(values), largest).astype(dtype, copy=False)
-    following = (stored.view(f"i{dtype.itemsize}") + 1).view(dtype)
-    spacing: Array = (following - stored).astype(np.float64)  # np.spacing takes eight times as long
+    following = (stored.view(f"i{dtype.itemsize}") + 1).view(dtype)  # np.spacing takes eight times as long
+    spacing: Array = (following - stored).astype(np.float64)
     return spacing
 
 
@@ -50,8 +50,10 @@ def bound(actual: Array, expected: Array, terms: ErrorBound) -> Array:
     Where the limit of the arithmetic is 0 nothing is rounded, and nothing may differ.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        larger = np.maximum(np.abs(actual), np.abs(expected.astype(actual.dtype)))
-    limit: Array = terms.limit + ulp(larger, actual.dtype) / 2
+        larger = np.maximum(np.abs(actual), np.abs(expected.astype(actual.dtype, copy=False)))
+    limit = ulp(larger, actual.dtype)
+    limit /= 2
+    limit += terms.limit
     return limit if np.all(terms.limit > 0) else np.where(terms.limit > 0, limit, 0.0)
 
 
@@ -102,16 +104,18 @@ def compare(actual: Array, expected: Array, terms: ErrorBound, exact: bool = Fal
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = expected.astype(actual.dtype)
         equal = actual == rounded
+        error, is_finite = np.broadcast_to(0.0, expected.shape), True
         if not equal.all():
-            equal |= np.isnan(actual) & np.isnan(rounded)
+            error = np.asarray(np.abs(actual.astype(np.float64) - expected))
+            is_finite = bool(np.isfinite(error).all())
+            equal |= False if is_finite else np.isnan(actual) & np.isnan(rounded)
         if equal.all():  # as is every result that is not rounded: no bound is needed
             nothing = np.broadcast_to(0.0, expected.shape)
             return Comparison(nothing, nothing, ~equal, nothing)
-        limit = bound(actual, expected, terms)
+        limit = bound(actual, rounded, terms)
         if exact:
             limit = np.where(terms.exact, 0.0, limit)
-        error = np.asarray(np.abs(actual - expected))
-        if np.isfinite(error).all():
+        if is_finite:
             error *= ~equal  # in vectors, as an assignment to a mask is not
         else:
             error[equal] = 0.0

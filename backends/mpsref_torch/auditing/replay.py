@@ -7,6 +7,7 @@ rounded: one term that is missing shows. Shapes, strides, types and options are 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -168,7 +169,7 @@ def _source(seen: RecordedCall, g: Like, fresh: dict[str, Tensor], generator: to
     """Return the gradient of the result; no sum of it, or of its products with the input, is small by chance."""
     if seen.again == "balanced":
         positive = (fresh["x"].detach() > 0).cpu()
-        return _drawn(range(-3, 5), g.shape, generator).add_(positive, alpha=2)
+        return torch.add(_drawn(range(-3, 5), g.shape, generator), positive, alpha=2)
     if seen.again == "pieces":
         return torch.randint(1, 4, g.shape, generator=generator).to(torch.float32)
     return _integers(g, generator, 3)
@@ -180,10 +181,17 @@ def _integers(like: Like, generator: torch.Generator, most: int) -> Tensor:
 
 
 def _drawn(integers: Sequence[int], shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Return numbers drawn from some; after ``PERIOD`` of them they are repeated."""
-    size = math.prod(shape)
-    chosen = torch.randint(len(integers), (min(size, PERIOD),), generator=generator)
-    return torch.tensor(integers, dtype=torch.float32)[chosen].repeat(-(-size // PERIOD))[:size].reshape(shape)
+    """Return numbers drawn from some, not to be changed: those of a line, begun at a random place."""
+    size, begin = math.prod(shape), int(torch.randint(PERIOD, (), generator=generator))
+    line, times = _line(tuple(integers), PERIOD), -(-(begin + size) // PERIOD)
+    return (line.repeat(times) if times > 1 else line)[begin : begin + size].reshape(shape)
+
+
+@functools.cache
+def _line(integers: tuple[int, ...], length: int) -> Tensor:
+    """Return numbers drawn from some."""
+    chosen = torch.randint(len(integers), (length,), generator=torch.Generator().manual_seed(0))
+    return torch.tensor(integers, dtype=torch.float32)[chosen]
 
 
 def _values(seen: RecordedCall, like: Like, generator: torch.Generator) -> Tensor:
@@ -197,6 +205,8 @@ def _values(seen: RecordedCall, like: Like, generator: torch.Generator) -> Tenso
         rank = 1 if "1d" in kind else 2
         *others, plane = *like.shape[:-rank], math.prod(like.shape[-rank:])
         return _rows(torch.arange(float(plane)), others, generator).reshape(like.shape)
+    if again == "balanced" and like.name == "x":
+        return torch.zeros(()).expand(like.shape)  # the translated call gives it its numbers
     if again == "balanced" and like.name == "weight":
         return 1.0 + torch.randint(0, 3, like.shape, generator=generator)
     if again == "balanced" and like.name in ("mean", "variance"):
