@@ -76,7 +76,7 @@ RULES = (
 
 ON_DEVICE = {
     "cpu": ("functions within 2 units", "GELU by polynomials"),  # SLEEF, within 1 unit, the C library, and oneDNN
-    "cuda": ("transformed convolutions", "TF32 convolutions"),
+    "cuda": ("transformed convolutions", "TF32 convolutions", "atomic sums"),
 }
 """Further rules, with the settings that PyTorch has by default."""
 

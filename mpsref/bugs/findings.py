@@ -303,6 +303,16 @@ FINDINGS = (
         "stride is above the height of the kernel (oneDNN on AVX-512).",
     ),
     Finding(
+        "torch_cuda_avg_pool2d",
+        "torch",
+        ("2.11.0",),
+        "On CUDA the gradient of avg_pool2d with padding is wrong for channels_last images.",
+        "PoolingAverage.gradient:n1h3w3c2,k3x3,float32,seed=0",
+        ("torch:cuda",),
+        ("PoolingAverage.gradient",),
+        lambda problem, inputs: any(_keyword("padding", frameworks.canonical(problem) or problem)),
+    ),
+    Finding(
         "torch_compile_avg_pool2d",
         "torch",
         ("2.13.0", "2.15.0"),
@@ -361,7 +371,7 @@ FINDINGS = (
         "interpolate with nearest by 41 and some larger factors takes the pixel before at some borders, because the "
         "inverse of the factor is rounded to float32.",
         "UpsamplingNearest.forward:n1h1w70c1,s1x41,float32,seed=0",
-        ("torch", "torch:channels_last", "torch:float16", "torch:compile", "torch:metal"),
+        ("torch", "torch:channels_last", "torch:float16", "torch:cuda", "torch:compile", "torch:metal"),
         ("UpsamplingNearest.forward", "UpsamplingNearest.gradient"),
         _rounded_scale,
     ),

@@ -146,6 +146,11 @@ RULES["zeros by products"] = Rule(
     _of([Dropout], "forward", "gradient"),
     without=frozenset({"dropped_is_zero"}),
 )
+RULES["atomic sums"] = Rule(
+    "The terms of a sum are added in an order that may be another in each call.",
+    _of([UpsamplingBilinear], "gradient"),
+    without=frozenset({"repeatable"}),
+)
 
 
 @_rule("slope at a kink", _of([Neuron, Arithmetic], "gradient"))
@@ -589,22 +594,22 @@ def _recomputed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return (p * change * (abs(g) + 2 * (abs(g) * p).sum(axis=3, keepdims=True)),)
 
 
-TF32 = (1 + 2.0**-11) ** 2 - 1
-"""The relative error of a product whose factors are rounded to 11 bits."""
+TF32 = (1 + 2.0**-10) ** 2 - 1
+"""The relative error of a product whose factors are cut to 11 bits, as by cuDNN on an H200."""
 
 
 @_rule(
     "TF32 convolutions",
     _of([Convolution, ConvolutionTranspose], *WEIGHTED),
-    "Pixels, weights and gradients of convolutions are rounded to 11 bits, in the format TF32.",
+    "Pixels, weights and gradients of convolutions are cut or rounded to 11 bits, in the format TF32.",
 )
 @_rule(
     "TF32 products",
     _of([FullyConnected], *WEIGHTED),
-    "Inputs, weights and gradients of fully connected layers are rounded to 11 bits, in the format TF32.",
+    "Inputs, weights and gradients of fully connected layers are cut or rounded to 11 bits, in the format TF32.",
 )
 def _short_factors(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow both factors of each product to be rounded to 11 bits; the gradient of a bias has no products."""
+    """Allow both factors of each product to be cut to 11 bits; the gradient of a bias has no products."""
     first, *others = _plain.get()
     return TF32 * np.asarray(first.magnitude), *(np.zeros_like(one.magnitude) for one in others)
 

@@ -124,9 +124,9 @@ def _scaled(problem: Any, inputs: tuple[Array, ...], xhat: Array) -> Array:
 
 
 def tf32(array: Array) -> Array:
-    """Round to 11 bits."""
+    """Cut to 11 bits."""
     mantissa, exponent = np.frexp(array.astype(np.float64))
-    return np.ldexp(np.rint(mantissa * 2.0**11) / 2.0**11, exponent)
+    return np.ldexp(np.trunc(mantissa * 2.0**11) / 2.0**11, exponent)
 
 
 def in_tf32(problem: Any, x: Array, *others: Array) -> Any:
@@ -328,6 +328,16 @@ def to_nan(problem: Any, g: Array, x: Array) -> Array:
     return references(problem, g, np.where(np.isnan(x), np.float32(np.inf), x))[0]
 
 
+TURNS = itertools.cycle((-np.inf, np.inf))
+
+
+def other_bits(problem: Any, *inputs: Array) -> Array:
+    """What is rounded is so in turn down and up."""
+    (exact,) = references(problem, *inputs)
+    nearest = exact.astype(np.float32)
+    return np.where(nearest == exact, nearest, np.nextafter(nearest, np.float32(next(TURNS))))
+
+
 NAN = "NaN by another formula"
 HALF = "float16 arithmetic"
 
@@ -348,6 +358,7 @@ MISTAKES: list[tuple[str, str, Formula]] = [
     ("transformed convolutions", "ConvolutionTranspose.forward", by_transform),
     ("cross entropy relative to 1", "Loss.gradient", cross_entropy_of_one),
     ("zeros by products", "Dropout.gradient", by_product),
+    ("atomic sums", "UpsamplingBilinear.gradient", other_bits),
     ("NaN is the extremum", "Reduce.forward", by_numpy),
     ("NaN is the extremum", "PoolingMax.forward", maxima_by_numpy),
     ("NaN is the extremum", "PoolingMax.gradient", to_nan),
