@@ -29,10 +29,10 @@ from mpsref.kernels.batch_normalization import (
 from mpsref.kernels.neuron import Neuron
 from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.activation.functions import slope, split, value
+from mpsref_cpu.activation.functions import Identity, slope, split, value
 from mpsref_cpu.activation.neuron import activate, differentiate
-from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.normalization.strip_sums import TILE, add_up, add_up_products, over_strip, repeat
+from mpsref_cpu.compiling import compiled, generic, inlined
+from mpsref_cpu.normalization.strip_sums import add_up, allocate_strips, over_strip, repeat
 from mpsref_cpu.threads import for_rows
 
 STRIP = 512
@@ -40,6 +40,9 @@ STRIP = 512
 
 ROWS = 16
 """Number of strips that are computed at a time."""
+
+TILE = 1024
+"""Number of elements of the tiles in which longer strips are processed, so that their vectors stay in cache."""
 
 BLOCKS, LEAST_PIXELS, MOST_STRIPS = 16, 64, 512
 """Number of blocks of a batch, minimum number of pixels and maximum number of strips of a block. Merging takes time."""
@@ -170,28 +173,29 @@ def _completed(given, rows, strip, epsilon, n):
 @compiled
 def _statistics(begin, end, x, block, strip, sums):
     """Set mean and m2 of the blocks ``begin`` to ``end``."""
-    channels = sums.shape[2]
-    shift, first, second = np.empty(strip, np.float32), np.empty(strip, np.float32), np.empty(strip, np.float32)
+    channels, room = sums.shape[2], allocate_strips(3, strip)
+    shift, squares = room[0], room[1:]
     for k in range(begin, end):
         start = k * block * channels
         stop = min(start + block * channels, x.size)
         for c in range(channels):
             shift[c] = x[start + c]
-        repeat(shift[:channels], shift)
-        add_up(x, start, stop, shift, first, second)
         mean, m2 = sums[k, 0], sums[k, 1]
-        if _centre((stop - start) // channels, shift, first, second, mean, m2):
-            repeat(mean, shift)
-            add_up(x, start, stop, shift, first, second)
-            _centre((stop - start) // channels, shift, first, second, mean, m2)
+        for _ in range(2):
+            repeat(shift[:channels], shift[:strip])
+            squares[:] = 0
+            add_up(x, start, stop, strip, shift, squares, x, None)
+            over_strip(squares[0], strip, mean)
+            over_strip(squares[1], strip, m2)
+            if not _centre((stop - start) // channels, shift, mean, m2):
+                break
+            _copy(mean, shift[:channels])
 
 
 @inlined
-def _centre(n, shift, first, second, mean, m2):
+def _centre(n, shift, mean, m2):
     """Set ``mean`` and ``m2`` from the sums of a block of n pixels; return whether a shift was far from a mean."""
     far, fraction = np.int64(0), 1 / np.float64(n)
-    over_strip(first, mean)
-    over_strip(second, m2)
     for c in range(np.uintp(mean.size)):
         total = mean[c]
         distance = total * fraction
@@ -254,16 +258,58 @@ def _forward(begin, end, x, vectors, neuron, y):
 @compiled
 def _statistics_gradient(begin, end, g, x, vectors, neuron, block, sums):
     """Set the sums of g' and of g' * xhat of the blocks ``begin`` to ``end``."""
-    channels, strip = sums.shape[2], np.uintp(vectors.shape[1])
-    mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
-    first, second = np.empty(strip, np.float32), np.empty(strip, np.float32)
+    channels, strip = sums.shape[2], vectors.shape[1]
+    products = allocate_strips(2, strip)
     for k in range(begin, end):
         start, stop = k * block * channels, min((k + 1) * block * channels, x.size)
-        add_up_products(neuron, g, x, start, stop, mean, root, gamma, beta, first, second)
-        over_strip(first, sums[k, 0])
-        over_strip(second, sums[k, 1])
+        products[:] = 0
+        _add_up_products(neuron, g, x, start, stop, vectors, products)
+        over_strip(products[0], strip, sums[k, 0])
+        over_strip(products[1], strip, sums[k, 1])
         for channel in range(np.uintp(channels)):
-            sums[k, 1, channel] *= root[channel]
+            sums[k, 1, channel] *= vectors[ROOT, channel]
+
+
+@generic
+def _add_up_products(neuron, g, x, start, stop, vectors, products):
+    """Add the sums of g' and of g' (x - mean), for each element of a strip, to the rows of ``products``."""
+    if neuron.instance_class is Identity:
+        return lambda neuron, g, x, start, stop, vectors, products: add_up(
+            x, start, stop, vectors.shape[1], vectors[MEAN], None, g, products
+        )
+    return _add_up_slopes
+
+
+def _add_up_slopes(neuron, g, x, start, stop, vectors, products):
+    strip, end = np.uintp(vectors.shape[1]), np.uintp(stop)
+    mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
+    first, second = products[0], products[1]
+    for tile in range(np.uintp(0), strip, np.uintp(TILE)):
+        a, edge = np.uintp(start), min(tile + np.uintp(TILE), strip)
+        while a + np.uintp(4) * strip <= end:
+            b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
+            for i in range(tile, edge):
+                m, r, s, t = mean[i], root[i], gamma[i], beta[i]
+                ga, xa = _upstream(neuron, g, x, a + i, m, r, s, t, i)
+                gb, xb = _upstream(neuron, g, x, b + i, m, r, s, t, i)
+                gc, xc = _upstream(neuron, g, x, c + i, m, r, s, t, i)
+                gd, xd = _upstream(neuron, g, x, d + i, m, r, s, t, i)
+                first[i] += (ga + gb) + (gc + gd)
+                second[i] += (ga * xa + gb * xb) + (gc * xc + gd * xd)
+            a = d + strip
+        while a < end:
+            for i in range(tile, min(edge, end - a)):
+                ga, xa = _upstream(neuron, g, x, a + i, mean[i], root[i], gamma[i], beta[i], i)
+                first[i] += ga
+                second[i] += ga * xa
+            a += strip
+
+
+@inlined
+def _upstream(neuron, g, x, at, mean, root, gamma, beta, i):
+    """Return g' of element ``at``, which is element i of its strip, and its distance from the mean."""
+    distance = x[at] - mean
+    return g[at] * slope(neuron, distance * root * gamma + beta, i), distance
 
 
 @compiled

@@ -25,7 +25,7 @@ from mpsref.kernels.group_normalization import (
 from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined, uncounted
-from mpsref_cpu.normalization.strip_sums import add_up, add_up_both, over_strip, repeat
+from mpsref_cpu.normalization.strip_sums import add_up, allocate_strips, over_strip, repeat
 from mpsref_cpu.simd.reductions import FEW, sum_of
 from mpsref_cpu.simd.vectors import broadcast, load_vector, plus, store_vector, zeros_like
 from mpsref_cpu.threads import as_storage, for_rows
@@ -98,29 +98,31 @@ def gradient(
 @compiled
 def _add_up(begin, end, source, sums, sizes):
     """Add up d and d**2 over the pixels of the chunks ``begin`` to ``end``, counted through all images."""
-    size = sizes.row * sizes.channels
-    shift, first, second = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
+    strip, found = sizes.row * sizes.channels, allocate_strips(3, sizes.row * sizes.channels)
     for chunk in range(begin, end):
-        start, stop = _begin(source, chunk, shift, sizes)
-        add_up(source, start, stop, shift, first, second)
-        over_strip(first, sums[chunk, 0])
-        over_strip(second, sums[chunk, 1])
+        start, stop = _begin(source, chunk, found[0, :strip], sizes)
+        found[1:] = 0
+        add_up(source, start, stop, strip, found[0], found[1:], source, None)
+        over_strip(found[1], strip, sums[chunk, 0])
+        over_strip(found[2], strip, sums[chunk, 1])
 
 
 @compiled
 def _add_up_both(begin, end, gradients, source, sums, sizes):
     """Like ``_add_up``, with the sums of g and g d after those of d and d**2."""
-    found = np.empty((5, sizes.row * sizes.channels), np.float32)
+    found = allocate_strips(5, sizes.row * sizes.channels)
     _add_up_both_of_chunks(begin, end, gradients, source, sums, sizes, found)
 
 
 @uncounted
 def _add_up_both_of_chunks(begin, end, gradients, source, sums, sizes, found):
+    strip = sizes.row * sizes.channels
     for chunk in range(begin, end):
-        start, stop = _begin(source, chunk, found[4], sizes)
-        add_up_both(gradients, source, start, stop, found[4], found)
+        start, stop = _begin(source, chunk, found[0, :strip], sizes)
+        found[1:] = 0
+        add_up(source, start, stop, strip, found[0], found[1:3], gradients, found[3:])
         for k in range(4):
-            over_strip(found[k], sums[chunk, k])
+            over_strip(found[1 + k], strip, sums[chunk, k])
 
 
 @inlined
