@@ -367,7 +367,7 @@ FINDINGS = (
     Finding(
         "torch_upsample_nearest",
         "torch",
-        ("2.13.0",),
+        ("2.11.0", "2.13.0"),
         "interpolate with nearest by 41 and some larger factors takes the pixel before at some borders, because the "
         "inverse of the factor is rounded to float32.",
         "UpsamplingNearest.forward:n1h1w70c1,s1x41,float32,seed=0",
