@@ -51,11 +51,12 @@ computed as products of matrices, in tiles. The others have simpler kernels."""
 LENGTHS = 128, 64, 32
 """Numbers of rows and of columns of the tiles of a product."""
 
-TALL = 16
-"""Number of rows of a tile that a thread computes, if the tile is large enough: 128 sums in registers."""
+LARGE = 2**14
+"""Number of elements of the largest tile, 128 x 128: a thread computes 16 of its rows, and 8 of other tiles. It is
+faster only for gradients of weights."""
 
-RESIDENT = 2**15
-"""Number of elements of tiles that a core computes at once."""
+RESIDENT = 3 * 2**13
+"""Number of elements of tiles that a core computes at once, 12 SIMD groups; two of the largest tile, 8 SIMD groups."""
 
 LOAD, START, ADDITION, FOLD_COST = 12, 64, 0.5, 2**19
 """Costs in the estimate of a product's time, as numbers of multiplications: to load an element, to start and end a
@@ -255,11 +256,13 @@ def _summed(
 
 
 @lru_cache(4096)
-def _tiling(rows: int, columns: int, terms: int, products: int, workspace: int, cores: int) -> tuple[int, int, int]:
+def _tiling(
+    rows: int, columns: int, terms: int, products: int, workspace: int, largest: int, cores: int
+) -> tuple[int, int, int]:
     """Return the rows and columns of the tiles of products of matrices, and the number of chunks of their terms.
 
-    The choice has the least estimated time on ``cores`` cores. A core computes several tiles at once; with few, it
-    mostly waits for memory.
+    The choice has the least estimated time on ``cores`` cores, of tiles with ``largest`` elements at most. A core
+    computes several tiles at once; with few, it mostly waits for memory.
     """
 
     def cost(choice: tuple[int, int, int]) -> float:
@@ -267,14 +270,16 @@ def _tiling(rows: int, columns: int, terms: int, products: int, workspace: int, 
         size = down * across
         tiles = -(-rows // down) * -(-columns // across) * products * chunks
         each = (-(-terms // chunks) + START) * (size + LOAD * (down + across))
-        rounds, rest = divmod(-(-tiles // cores), RESIDENT // size)
-        turns = rounds * 2 * (RESIDENT // size) + (rest + RESIDENT / size if rest else 0)
+        resident = RESIDENT // size if size < LARGE else 2
+        rounds, rest = divmod(-(-tiles // cores), resident)
+        turns = rounds * 2 * resident + (rest + resident if rest else 0)
         added = FOLD_COST + (chunks + 1) * rows * columns * products * ADDITION / cores if chunks > 1 else 0
         return turns * each + added
 
     most = max(1, min(terms // (4 * TILE_K), workspace, CHUNKS))
     chunks = [*range(1, min(most, 64) + 1), *range(64, most + 1, 32)]
-    tiles = [(down, across) for down in LENGTHS for across in LENGTHS if _threads(down, across) >= 32]
+    tiles = [(down, across) for down in LENGTHS for across in LENGTHS if down * across <= largest]
+    tiles = [tile for tile in tiles if _threads(*tile) >= 32]
     return min(((*tile, count) for tile in tiles for count in chunks), key=cost)
 
 
@@ -318,7 +323,7 @@ class _Product(NamedTuple):
         pixels = -(-math.prod(self.out.shape[:3]) // len(classes))
         terms = max(1, math.prod(self.weights.shape[1:3]) * inputs // len(classes))
         workspace = max(WORKSPACE, self.source.size, self.weights.size) // self.out.size
-        tiling = _tiling(pixels, outputs, terms, self.groups, workspace, launch.gpu.cores)
+        tiling = _tiling(pixels, outputs, terms, self.groups, workspace, LARGE // 2, launch.gpu.cores)
         steps = [self._step(taps, strides, first, added, tiling) for first in classes]
         _summed(launch, ("tiles", "convolution_tiles"), steps, tiling[2], self.out.shape, self.out, neuron)
 
@@ -373,19 +378,23 @@ class _Product(NamedTuple):
         layer += [*self.source.shape[1:3], numbers.size, len(used[0]), len(used[1]), kernel_height * kernel_width]
         layer += [chunk, *tiles, self.out.size, aligned]
         known = *_tile_types(self.source, wide, self.weights, other), *_tile(down, across)
-        known += (_bool("ALONG", self.along),)
+        same = _is_same(taps, self.source, self.out, self.weights.shape[1:3])
+        known += _bool("ALONG", self.along), _bool("SAME", same)
         nothing = np.full((1, 1), -1, np.int32)
         tables = [one if one.size else nothing for one in (rows, columns)]
         count = math.prod(tiles) * self.groups * chunks * _threads(down, across)
         return Tables([*tables, table, np.array(layer, np.uint32)]), known, count
 
 
-def _rows(down: int, across: int) -> int:
-    """Return the number of rows of a tile that a thread computes; it computes 8 columns.
+def _is_same(taps: Tables, source: Array, windows: Array, kernel: Shape) -> bool:
+    """Return whether the only tap of each window reads the pixel of the source at its place."""
+    own = all(np.array_equal(table[:, 0], np.arange(len(table))) for table in taps)
+    return own and kernel == (1, 1) and source.shape[:3] == windows.shape[:3]
 
-    In a threadgroup of 32 threads each reads so much that 16 rows do not fit into its registers.
-    """
-    return TALL if down // TALL * (across // 8) >= 64 and down >= 4 * TALL else 8
+
+def _rows(down: int, across: int) -> int:
+    """Return the number of rows of a tile that a thread computes; it computes 8 columns."""
+    return 16 if down * across == LARGE else 8
 
 
 def _threads(down: int, across: int) -> int:
@@ -515,18 +524,15 @@ def _weight_products(
     outputs, inputs = shape[0] // groups, shape[3]
     weights, size, pixels = math.prod(shape[1:]), math.prod(shape), math.prod(g.shape[:3])
     workspace = max(WORKSPACE, g.size, x.size) // size
-    down, across, chunks = _tiling(outputs, weights, pixels, groups, workspace, launch.gpu.cores)
+    down, across, chunks = _tiling(outputs, weights, pixels, groups, workspace, LARGE, launch.gpu.cores)
     tiles = -(-outputs // down), -(-weights // across)
     chunk = -(-pixels // chunks // TILE_K) * TILE_K
     chunks = -(-pixels // chunk)
     direct = out if shape == wanted else None
     aligned = weights % WIDE == 0 and (direct is None or width_of(WIDE, direct) == WIDE)
     layer = [pixels, *g.shape[1:3], groups, outputs, inputs, *x.shape[1:3], *shape[1:3], chunk, *tiles, size, aligned]
-    same = g.shape[:3] == x.shape[:3] and all(
-        np.array_equal(one[:, 0], np.arange(len(one))) for one in pixels_of(problem)
-    )
     known = *_tile_types(x, width_of(inputs, x), g, width_of(outputs, g)), *_tile(down, across)
-    known += (_bool("SAME", same and shape[1:3] == (1, 1)),)
+    known += (_bool("SAME", _is_same(pixels_of(problem), x, g, shape[1:3])),)
     buffers = [g, x, pixels_of(problem), np.array(layer, np.uint32)]
     step = Step("weight_products", buffers, known, chunks * math.prod(tiles) * groups * _threads(down, across))
     sums = _summed(launch, ("tiles", "weight_tiles"), [step], chunks, shape, direct)

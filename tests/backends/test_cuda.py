@@ -140,7 +140,7 @@ def test_calls_follow_the_stream_of_their_arrays(backend, x, fake_cuda):
     y = mpsref.SoftMax().forward(first, backend=backend)
     assert y.memory.stream.handle == 0x50
     launches = [line for line in fake_cuda.history if line.startswith("launch")]
-    assert launches[-1].endswith("on 0x50")
+    assert launches[-1].endswith("on 0x50 early")
     history = len(fake_cuda.history)
     mpsref.SoftMax().gradient(first, second, backend=backend)
     assert "0x60 waits for 0x50" in fake_cuda.history[history:]

@@ -108,6 +108,7 @@ def test_tiles_and_chunks_of_products(
     monkeypatch.setattr(metal, "LEAST_PRODUCTS", 1)
     monkeypatch.setattr(metal, "_tiling", lambda *_: tiling)
     assert_exact(Convolution(3, 2, groups=2), (3, 12, 13, 80), 88, metal_backend)
+    assert_exact(Convolution(1, groups=2), (3, 12, 13, 88), 90, metal_backend)  # without tables of pixels
     x, weights = integers(3, 12, 13, 80), integers(88, 3, 3, 40, seed=1)
     relu = Convolution(3, 2, groups=2, neuron=Neuron("relu"))
     y = Convolution(3, 2, groups=2).forward(x, weights)

@@ -115,7 +115,8 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
     def compile_kernel(compiler: Any, library: Any, program: Any, kernel: Any, *rest: Any) -> Any:
         compiled = ptx.compile_kernel(compiler, library, program, kernel, *rest)
-        fake_cuda_core.sources[compiled.text] = program.text, kernel.name, rest[-1]
+        for text in (compiled.text, compiled.relaxed):
+            fake_cuda_core.sources[text] = program.text, kernel.name, rest[-1]
         return compiled
 
     monkeypatch.setitem(sys.modules, "cuda.core", fake_cuda_core)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 import threading
 import time
 from types import SimpleNamespace
@@ -31,6 +32,8 @@ sources: dict[bytes, tuple[str, str, bool]] = {}
 cards: list[tuple[str, tuple[int, int]]] = [("Fake GPU", (9, 0)), ("Other fake GPU", (8, 0))]
 registers: dict[str, int] = {}
 """By kernel: the most threads of a threadgroup."""
+spilled: dict[str, int] = {}
+"""By kernel: the bytes of local memory of a thread."""
 parts: list[tuple[Any, ...]] = []
 """The parts of a grid that were launched; the whole grid runs once they cover it."""
 blocks: dict[int, int] = {}
@@ -54,6 +57,7 @@ def reset() -> None:
     parts.clear()
     faults.clear()
     registers.clear()
+    spilled.clear()
 
 
 def _fail(call: str) -> None:
@@ -176,12 +180,17 @@ class LaunchConfig(NamedTuple):
     grid: Any
     block: Any
     shmem_size: int = 0
+    programmatic_stream_serialization: bool = False
 
 
 class Kernel:
     def __init__(self, source: str, name: str, is_exact: bool) -> None:
         self.source, self.name, self.is_exact = source, name, is_exact
-        self.attributes = SimpleNamespace(shared_size_bytes=0, max_threads_per_block=registers.get(name, 1024))
+        self.attributes = SimpleNamespace(
+            shared_size_bytes=0,
+            max_threads_per_block=registers.get(name, 1024),
+            local_size_bytes=spilled.get(name, 0),
+        )
 
 
 class ObjectCode:
@@ -194,7 +203,8 @@ class ObjectCode:
         return ObjectCode(ptx)
 
     def get_kernel(self, entry: str) -> Kernel:
-        history.append(f"load {entry}")
+        resident = re.search(rb"\.minnctapersm (\d+)", self.ptx)
+        history.append(f"load {entry}" + (f", {int(resident[1])} resident" if resident else ""))
         _fail("load")
         assert f".visible .entry {entry}(".encode() in self.ptx
         return Kernel(*sources[self.ptx])
@@ -202,7 +212,8 @@ class ObjectCode:
 
 def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *addresses: int) -> None:
     """Run a kernel through the clang runtime on copies of its buffers, which end where their blocks end."""
-    history.append(f"launch {kernel.name} {config.grid}x{config.block} on {stream.handle:#x}")
+    early = " early" if config.programmatic_stream_serialization else ""
+    history.append(f"launch {kernel.name} {config.grid}x{config.block} on {stream.handle:#x}{early}")
     _fail("launch")
     device = _engine()
     memories = [_from(address) for address in addresses]

@@ -69,8 +69,9 @@ def test_ptx_of_kernels(compiled):
     assert second.about["shared"] == 4 * 128
     assert second.about["about"] == [13, *(4, 4, 0, 0, INT, 1), *(4, 4, 1, 0, INT, 1)]
     first, second = first.text.decode(), second.text.decode()
-    assert ".maxntid 128" in second
+    assert ".maxntid 128, 1, 1\n.minnctapersm 3\n{\n\tgriddepcontrol.wait;\n" in second
     assert ".maxntid" not in first
+    assert ")\n{\n\tgriddepcontrol.wait;\n" in first
     assert "bar.sync" in second
     assert ".shared .align 4 .b8" in second
 
@@ -118,6 +119,7 @@ def test_ptx_for_each_card(compiled, capability):
     text = compiled(SUMS, capability).text.decode()
     major, minor = ptx.architecture(capability)
     assert f".target sm_{major}{minor}" in text
+    assert ("griddepcontrol.wait" in text) == (capability >= (9, 0))
     assert (major, minor) <= capability
 
 
@@ -358,6 +360,25 @@ def test_threadgroups(device, fake_cuda):
     device.kernel(SUMS).function("sums")(256, np.ones(256, np.int32), device.buffer(8))
     launches = [line.split(" on ")[0] for line in fake_cuda.history if line.startswith("launch")]
     assert launches == ["launch copy 4x256", "launch sums 2x128"]
+
+
+def test_a_kernel_that_stores_registers_gets_more_of_them(device, fake_cuda):
+    for stored, loads in ((0, ["3 resident"]), (8, ["3 resident", "2 resident"])):
+        fake_cuda.spilled["sums"] = stored
+        fake_cuda.history.clear()
+        device.kernel(SUMS + "\n" * stored).function("sums")
+        assert [line.split(", ")[1] for line in fake_cuda.history if line.startswith("load")] == loads
+
+
+@pytest.mark.parametrize(("index", "is_early"), [(0, True), (1, False)])
+def test_launches_begin_when_those_before_them_end(fake_cuda, index, is_early):
+    device = cuda.open_device(index)
+    copy = device.kernel(COPY).function("copy")
+    arguments = np.zeros(3, np.float32), device.buffer(12), size(3)
+    copy(3, *arguments)
+    copy.dispatch(3, *arguments)
+    launches = [line for line in fake_cuda.history if line.startswith("launch")]
+    assert [line.endswith(" early") for line in launches] == [is_early] * 2
 
 
 def test_threads_that_registers_do_not_allow(device, fake_cuda):

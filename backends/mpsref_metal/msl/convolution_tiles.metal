@@ -7,6 +7,7 @@
 
 #ifndef SPECIALIZED
 constant constexpr bool ALONG = false;  // weights are (inputs, taps, outputs), else (outputs, taps, inputs)
+constant constexpr bool SAME = false;   // the only tap reads the pixel of the result, without the tables
 #endif
 
 struct Tap {
@@ -91,19 +92,27 @@ kernel void products(device const Storage* source [[buffer(0)]],
     uint outputs = launch.outputs;
     uint inputs = launch.inputs;
     uint count = launch.taps;
-    uint kernel_taps = launch.kernel_taps;
+    uint kernel_taps = SAME ? 1 : launch.kernel_taps;
     uint first = chunk * launch.chunk;
     uint end = min(first + launch.chunk, count * inputs);
 
     // What a thread reads next of the source: a pack, at a tap of several pixels.
     uint packs = inputs / WIDTH;
-    uint pack = (first / WIDTH + member % packs_k) % packs;
-    uint tap = (first / WIDTH + member % packs_k) / packs;
+    uint pack = first / WIDTH + member % packs_k;
+    uint tap = 0;
+    if (!SAME) {
+        tap = pack / packs;
+        pack -= tap * packs;
+    }
     Pixel pixel[pixels];
 #pragma clang loop unroll(full)
     for (uint i = 0; i < pixels; ++i) {
         // Past the end the last pixel is computed again, and not stored.
         uint m = min(first_m + (member + i * THREADS) / packs_k, launch.pixels - 1);
+        if (SAME) {
+            pixel[i].start = (Index(m) * launch.groups + group) * packs;
+            continue;
+        }
         Place at = place_in(m, launch.height, launch.width, 1);
         pixel[i] = {at.image, at.row, at.column, false, 0};
         if (tap < count) {
@@ -114,9 +123,9 @@ kernel void products(device const Storage* source [[buffer(0)]],
     uint term = ALONG ? member / readers : member % others_k * OTHER_WIDTH;  // the row of the tile
     uint column = ALONG ? member % readers * OTHER_WIDTH : member / others_k;
     constexpr uint distance = ALONG ? readers * OTHER_WIDTH : THREADS / others_k;
-    uint channel = (first + term) % inputs;
-    uint other_tap = (first + term) / inputs;
-    uint number = taps[min(other_tap, max(count, 1u) - 1)].number;
+    uint channel = SAME ? first + term : (first + term) % inputs;
+    uint other_tap = SAME ? 0 : (first + term) / inputs;
+    uint number = SAME ? 0 : taps[min(other_tap, max(count, 1u) - 1)].number;
     Position at = position_of(member);
     for (uint begin = first; begin == first || begin < end; begin += LONGEST) {
         uint stop = min(begin + LONGEST, end);
@@ -132,7 +141,7 @@ kernel void products(device const Storage* source [[buffer(0)]],
 #pragma clang loop unroll(full)
                 for (uint i = 0; i < pixels; ++i) {
                     read[i] = Values(0.0f);
-                    if (pixel[i].is_read) {
+                    if (SAME ? pack < packs : pixel[i].is_read) {
                         read[i] = Values(source[pixel[i].start + pack]);
                     }
                 }
@@ -140,7 +149,7 @@ kernel void products(device const Storage* source [[buffer(0)]],
                 for (uint i = 0; i < others; ++i) {
                     uint n = first_n + column + i * distance;
                     weight[i] = Others(0.0f);
-                    if (other_tap < count && n < outputs) {
+                    if ((SAME ? channel < inputs : other_tap < count) && n < outputs) {
                         Index from = ALONG ? ((Index(group) * inputs + channel) * kernel_taps + number) * outputs + n
                                            : ((Index(group) * outputs + n) * kernel_taps + number) * inputs + channel;
                         weight[i] = Others(weights[from / OTHER_WIDTH]);
@@ -168,7 +177,7 @@ kernel void products(device const Storage* source [[buffer(0)]],
                     }
                 }
                 pack += packs_k;
-                if (pack >= packs) {
+                if (!SAME && pack >= packs) {
                     while (pack >= packs) {
                         pack -= packs;
                         tap += 1;
@@ -181,7 +190,7 @@ kernel void products(device const Storage* source [[buffer(0)]],
                     }
                 }
                 channel += TILE_K;
-                if (channel >= inputs) {
+                if (!SAME && channel >= inputs) {
                     while (channel >= inputs) {
                         channel -= inputs;
                         other_tap += 1;

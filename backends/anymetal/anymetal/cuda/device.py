@@ -38,7 +38,7 @@ from . import driver
 from .array import CUDA, Array
 from .driver import Context, Explained
 from .memory import SMALL, Block, DeviceTables, Memory, Pinned, copy, out_of_memory
-from .ptx import Compiled, compile_kernel, libdevice
+from .ptx import OVERLAPPING, Compiled, compile_kernel, libdevice
 
 MAX_BYTES = 1 << 46
 USUAL_THREADS = 256
@@ -158,8 +158,11 @@ class Function:
             device, name, threads = self.device, self.name, self.signature.threads
             self.signature.check_limits(self._compiled(is_exact).about["shared"])  # the driver's words name no limit
             with device.active(), Explained(device.context, "kernel `{}` cannot be loaded", name):
-                code = driver.core().ObjectCode.from_ptx(self._compiled(is_exact).text)
-                kernel = code.get_kernel("anymetal_thread")
+                compiled = self._compiled(is_exact)
+                for text in dict.fromkeys((compiled.text, compiled.relaxed)):
+                    kernel = driver.core().ObjectCode.from_ptx(text).get_kernel("anymetal_thread")
+                    if not kernel.attributes.local_size_bytes:
+                        break
                 form = Form(kernel, kernel.attributes.max_threads_per_block, kernel.attributes.shared_size_bytes)
             self.signature.check_local(form.shared)
             if self._is_fixed and threads > form.most:
@@ -271,8 +274,7 @@ class Function:
                 arrays = [*given, *[part] * (self._slots - len(given)), part]  # some indices may have no parameter
                 for array in arrays:
                     array.memory.use_on(stream)
-                shape = {"grid": counts, "block": extent, "shmem_size": sum(lengths.values())}
-                config = driver.core().LaunchConfig(**shape)
+                config = device.configuration(counts, extent, sum(lengths.values()))
                 self.launch(stream, kernel, config, [array.address for array in arrays])
                 if (recorder := current_recorder()) is not None:
                     recorder.launched(self.name, kernel, config, arrays)
@@ -319,9 +321,8 @@ class Function:
 
     def _launch(self, stream: Any, kernel: Any, count: int, addresses: Sequence[int]) -> Any:
         """Run ``count`` threads; return the grid."""
-        core = driver.core()
         while True:
-            config = core.LaunchConfig(grid=self.signature.groups(count, self.threads), block=self.threads)
+            config = self.device.configuration(self.signature.groups(count, self.threads), self.threads)
             try:
                 self.launch(stream, kernel, config, addresses)
                 return config
@@ -449,6 +450,13 @@ class Device:
             yield
         finally:
             self._own.chosen = before
+
+    def configuration(self, grid: Any, block: Any, shared: int = 0) -> Any:
+        """Return the sizes of a launch, which begins when the one before it ends, see ``OVERLAPPING``."""
+        overlaps = self.capability >= OVERLAPPING
+        return driver.core().LaunchConfig(
+            grid=grid, block=block, shmem_size=shared, programmatic_stream_serialization=overlaps
+        )
 
     def foreign_stream(self, handle: int) -> Any:
         """Return the stream at an address; 0 and 1 are the legacy default stream, 2 the per-thread one."""

@@ -34,9 +34,13 @@ ARCHITECTURES = {  # compute capability: the -target-cpu of clang, the PTX versi
 }
 """PTX for a compute capability runs on all later GPUs."""
 
-RESIDENT = 256
-"""Number of threads of a kernel with a fixed threadgroup size that a multiprocessor must be able to hold at once: the
-driver's compiler then uses at most 255 registers a thread, and the latency of memory is hidden."""
+RESIDENT = 384, 256
+"""Number of threads of a kernel with a fixed threadgroup size that a multiprocessor must be able to hold at once, to
+hide latencies. The driver's compiler then uses at most 168 registers a thread; a kernel that needs more gets 255."""
+
+OVERLAPPING = (9, 0)
+"""From this compute capability on, a launch begins as soon as all threadgroups of the one before it have ended, and
+each kernel first waits until the writes of all launches before it are visible (programmatic dependent launch)."""
 
 OLDEST = min(ARCHITECTURES)
 """Older GPUs lack independent thread scheduling, which warp barriers require."""
@@ -61,6 +65,14 @@ class Compiled(NamedTuple):
     text: bytes
     about: dict[str, Any]
     """The last arguments of ``Signature.of``, by name."""
+
+    @property
+    def relaxed(self) -> bytes:
+        """The PTX of a kernel that stores registers in memory, if it may have more of them; else the same."""
+        if not (threads := self.about["threads"]):
+            return self.text
+        bounds, relaxed = (_bounds(threads, resident).encode() for resident in RESIDENT)
+        return self.text.replace(bounds, relaxed)
 
 
 def libdevice() -> Path | None:
@@ -125,7 +137,7 @@ def compile_kernel(
             raise program.undefined(declared[1] or declared[2], values)
         named = re.search(r"\.\w+ \w*anymetal_threads\w* = (\d+);", text)
         threads = int(named[1]) if named else None
-        output.write_text(_bounded(text, threads))
+        output.write_text(_entered(text, threads, capability >= OVERLAPPING))
         names = ["about", "bindings", *(["images", "image_bindings"] if kernel.images else [])]
         arrays = {name: numbers(text, f"anymetal_{name}") for name in names}
         return {"threads": threads, "shared": shared_bytes(text), **arrays}
@@ -150,9 +162,15 @@ def shared_bytes(ptx: str) -> int:
     return sum(int(bits) // 8 * int(length or 1) for bits, length in found)
 
 
-def _bounded(ptx: str, threads: int | None) -> str:
-    """Return PTX in which the entry says how many threads it is launched with."""
-    if not threads:
-        return ptx
-    bounds = f"\\1\n.maxntid {threads}, 1, 1\n.minnctapersm {-(-RESIDENT // threads)}"
-    return re.sub(r"(\.visible \.entry anymetal_thread\([^)]*\))", bounds, ptx)
+def _bounds(threads: int, resident: int) -> str:
+    return f".maxntid {threads}, 1, 1\n.minnctapersm {max(1, resident // threads)}"
+
+
+def _entered(ptx: str, threads: int | None, overlaps: bool) -> str:
+    """Return PTX in which the entry says how many threads it is launched with, and waits for the launch before it."""
+    bounds = f"\n{_bounds(threads, RESIDENT[0])}" if threads else ""
+    waits = "\n\tgriddepcontrol.wait;" if overlaps else ""
+    entry, count = re.subn(r"(\.visible \.entry anymetal_thread\([^)]*\))(\s*\{)", rf"\1{bounds}\2{waits}", ptx)
+    if count != 1:
+        raise CompileError("the PTX has no entry anymetal_thread: the format of this clang is unknown")
+    return entry
