@@ -14,7 +14,7 @@ from mpsref_cpu.pooling import windows
 
 
 def test_no_chunk_of_the_channels_is_narrower_than_a_vector(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else its channels would be computed one by one, and in a wider part not: zeros have another sign then."""
+    """Else its channels would be computed one by one."""
     for number, channels, multiple in itertools.product((1, 2, 3, 7, 50), range(1, 400), (windows.VECTOR, 32)):
         monkeypatch.setattr(threads, "thread_count", lambda count=number: count)
         width = windows.chunk_width(1, channels, 1 << 30, 4096, multiple)
@@ -22,7 +22,7 @@ def test_no_chunk_of_the_channels_is_narrower_than_a_vector(monkeypatch: pytest.
         assert width == channels or channels % width == 0 or channels % width >= windows.VECTOR
 
 
-@pytest.mark.parametrize("channels", [100, 161])
+@pytest.mark.parametrize("channels", [7, 100, 161])
 @pytest.mark.parametrize("kernel", [2, 3, 5])
 def test_chunks_of_the_channels_have_the_bits_of_the_whole(
     monkeypatch: pytest.MonkeyPatch, channels: int, kernel: int

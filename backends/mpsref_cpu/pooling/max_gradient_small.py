@@ -8,7 +8,7 @@ number of channels is no multiple of the vector width, the last vector overlaps 
 channels they share. Windows that extend into the rows of another chunk are processed in both.
 
 NaN is larger than nothing and equals nothing: the search starts from -inf, and a window of NaN alone gives nothing.
-In images of fewer channels than a vector has, taps are selected channel by channel.
+Images of fewer channels than a vector has are processed channel by channel.
 
 Every element of dx adds up its windows in raster order, whatever the threads, in float32, and in float64 where there
 may be more than 1,024. Workspace: as many rows of sums as a window is high, where dx is not stored in their dtype.
@@ -252,21 +252,22 @@ def _scatter(g, at, x, sums, n, rows, columns, moves, length, unroll):
             moves[3],
         )
         c = 0
-        if unroll is not None:
+        if unroll is None:
+            while c < n and n >= VECTOR:
+                done = max(0, c + VECTOR - n)  # channels that the last vector shares with the one before
+                _scatter_irregular(g, at, x, sums, c - done, done, rows, columns, moved, zeros(VECTOR))
+                c += VECTOR
+            while c < n:
+                _scatter_irregular(g, at, x, sums, c, 0, rows, columns, moved, zeros(1))
+                c += 1
+        else:
             while c + WIDEST <= n:
                 _scatter_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(WIDEST))
                 c += WIDEST
-        least = VECTOR if unroll is None else WIDE
-        while c < n and n >= least:
-            done = max(0, c + least - n)  # channels that the last vector shares with the one before
-            c -= done
-            if unroll is None:
-                _scatter_irregular(g, at, x, sums, c, done, rows, columns, moved, zeros(VECTOR))
-            else:
-                _scatter_regular(g, at, x, sums, c, done, rows, walk, unroll, zeros(WIDE))
-            c += least
-        if c < n:
-            _scatter_to_argmax(g, at, x, sums, c, n, rows, columns, moved)
+            while c < n:
+                done = max(0, c + WIDE - n)
+                _scatter_regular(g, at, x, sums, c - done, done, rows, walk, unroll, zeros(WIDE))
+                c += WIDE
         at += moves[0]
         moved = moved[0] + moves[1], moved[1] + moves[2]
 
@@ -336,24 +337,3 @@ def _scatter_irregular(g, at, x, sums, c, done, rows, columns, moved, zero):
                     store_vector(sums, q, given)
                 else:
                     add_to(sums, q, from_lane(given, done))
-
-
-@uncounted
-def _scatter_to_argmax(g, at, x, sums, begin, end, rows, columns, moved):
-    """Scatter the channels from ``begin`` to ``end``, one by one."""
-    row_count, x_rows, sum_rows, row_sets = rows
-    column_count, x_columns, sum_columns, column_sets = columns
-    for c in range(begin, end):
-        best, selected = np.float32(np.nan), -1  # less than which no number is
-        for ty in range(row_count):
-            for tx in range(column_count):
-                value, p, q = np.float32(0), x_rows[ty] + moved[0] + c, sum_rows[ty] + moved[1] + c
-                if x_rows[ty] >= 0 and x_columns[tx] >= 0:
-                    value = x[p + x_columns[tx]]
-                receives = sum_rows[ty] >= 0 and sum_columns[tx] >= 0
-                if receives and row_sets[ty] and column_sets[tx]:
-                    sums[q + sum_columns[tx]] = 0
-                if not value <= best and value == value:
-                    best, selected = value, q + sum_columns[tx] if receives else -1
-        if selected >= 0:
-            sums[selected] += g[at + c]
