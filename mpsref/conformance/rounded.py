@@ -38,23 +38,39 @@ class Rounded:
         Absolute bounds, of the shape of ``value`` or one that broadcasts to it; default: no error.
     """
 
-    __slots__ = ("error", "value")
+    __slots__ = ("given", "value")
     __array_ufunc__ = None  # an array on the left leaves the operation to this class
 
     def __init__(self, value: Any, error: Any = 0.0) -> None:
-        self.value = np.asarray(value, np.float64)
-        self.error = np.broadcast_to(np.asarray(error, np.float64), self.value.shape)
+        self.value, self.given = np.asarray(value, np.float64), np.asarray(error, np.float64)
+
+    @property
+    def error(self) -> Array:
+        """The bounds, of the shape of ``value``."""
+        return np.broadcast_to(self.given, self.value.shape)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there is no error in any number; most inputs are exact, and steps on them take less time."""
+        return self.given.ndim == 0 and not self.given
+
+    def _rounded(self, value: Array, other: Rounded) -> Rounded:
+        """Return a sum or a difference of two arrays."""
+        error = UNIT_ROUNDOFF * abs(value)
+        if not (self.is_exact and other.is_exact):
+            error += self.given + other.given
+        return Rounded(value, error)
 
     def __add__(self, other: Any) -> Rounded:
         other = _of(other)
-        value = self.value + other.value
-        return Rounded(value, self.error + other.error + UNIT_ROUNDOFF * abs(value))
+        return self._rounded(self.value + other.value, other)
 
     def __neg__(self) -> Rounded:
-        return Rounded(-self.value, self.error)
+        return Rounded(-self.value, self.given)
 
     def __sub__(self, other: Any) -> Rounded:
-        return self + -_of(other)
+        other = _of(other)
+        return self._rounded(self.value - other.value, other)
 
     def __rsub__(self, other: Any) -> Rounded:
         return _of(other) - self
@@ -62,16 +78,22 @@ class Rounded:
     def __mul__(self, other: Any) -> Rounded:
         other = _of(other)
         value = self.value * other.value
-        error = abs(self.value) * other.error + (abs(other.value) + other.error) * self.error
-        return Rounded(value, error + UNIT_ROUNDOFF * abs(value))
+        error = UNIT_ROUNDOFF * abs(value)
+        if not other.is_exact:
+            error += abs(self.value) * other.given
+        if not self.is_exact:
+            error += (abs(other.value) + other.given) * self.given
+        return Rounded(value, error)
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __truediv__(self, other: Any) -> Rounded:
         other = _of(other)
         value = self.value / other.value
-        error = (self.error + abs(value) * other.error) / np.maximum(abs(other.value) - other.error, 0)
-        return Rounded(value, error + FUNCTION * UNIT_ROUNDOFF * abs(value))
+        error = FUNCTION * UNIT_ROUNDOFF * abs(value)
+        if not (self.is_exact and other.is_exact):
+            error += (self.given + abs(value) * other.given) / np.maximum(abs(other.value) - other.given, 0)
+        return Rounded(value, error)
 
     def __rtruediv__(self, other: Any) -> Rounded:
         return _of(other) / self
@@ -94,7 +116,8 @@ class Rounded:
         axes = axis if isinstance(axis, tuple) else (axis,)
         count = math.prod(self.value.shape[one] for one in axes) if terms is None else terms
         rounding = gamma(count) * abs(self.value).sum(axis=axis, keepdims=keepdims)
-        return Rounded(self.value.sum(axis=axis, keepdims=keepdims), self.error.sum(axis, keepdims=keepdims) + rounding)
+        inherited = 0.0 if self.is_exact else self.error.sum(axis, keepdims=keepdims)
+        return Rounded(self.value.sum(axis=axis, keepdims=keepdims), inherited + rounding)
 
     def exp(self) -> Rounded:
         """Return exponentials."""
