@@ -233,6 +233,7 @@ def _of_kinds(kind: Any, spec: Any, names: tuple[str, ...]) -> tuple[list[int], 
 OUTPUTS = "output_channels"
 
 
+@functools.lru_cache(maxsize=256)  # it keeps its tables
 def _together(problem: Any, many: int) -> Any:
     """Return the problem that equal ones are together."""
     spec, (n, *size, c) = problem.spec, problem.source_shape

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import mpsref_torch
 from mpsref.arguments.arrays import Array, Shape
@@ -244,6 +245,8 @@ Numbers: TypeAlias = Literal["", "products", "sums", "means", "linear", "balance
 float32 computes exactly, or which some results select; as many 1 as -1; logits of equal probabilities; or numbers on
 all pieces of a function of elements. Empty: each element is compared within a few roundings, or there is a mask."""
 
+Made = TypeVar("Made")
+
 Translate = Callable[..., Translated]
 """``translate(*args, **keywords)`` takes the arguments of a function of PyTorch, and raises ``UnsupportedError``."""
 
@@ -255,7 +258,13 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
     return n, height, width, c
 
 
+@functools.lru_cache(maxsize=1024)
+def made(kind: Callable[..., Made], *arguments: Any, **options: Any) -> Made:
+    """Return a spec or a problem, the same object for blocks and layers of one shape: it keeps its tables."""
+    return kind(*arguments, **options)
+
+
 def problem_of(spec: Any, method: str, *arguments: Any, **options: Any) -> Problem:
     """Return a problem of a kernel."""
-    problem: Problem = spec.problems[method](spec, *arguments, **options)
+    problem: Problem = made(spec.problems[method], spec, *arguments, **options)
     return problem

@@ -28,7 +28,7 @@ from mpsref.kernels.pooling import Pooling
 from mpsref.operations import Problem
 from mpsref.padding import Placement
 from mpsref_torch.auditing import formulas, sampled
-from mpsref_torch.auditing.layer import Sampled, Translated, problem_of
+from mpsref_torch.auditing.layer import Sampled, Translated, made, problem_of
 from mpsref_torch.auditing.sampled import WINDOWS, WORK, Block, Draw, Range, array, image
 
 Pair = tuple[int, int]
@@ -89,7 +89,7 @@ class Weighted(Translated):
 
     def spec(self, offsets: Pair, groups: int) -> Any:
         """Return the spec with other offsets and groups."""
-        return Convolution(self.size, self.strides, self.dilations, offsets, groups)
+        return made(Convolution, self.size, self.strides, self.dilations, offsets, groups)
 
     def _window(self, axis: int) -> Window:
         return Window(self.size[axis], self.strides[axis], self.dilations[axis], self.offsets[axis])
@@ -154,7 +154,7 @@ class Weighted(Translated):
             part = image(x, images, self.channels(groups, inputs, self.in_group), crops[0].source, crops[1].source)
             spec = self.spec((crops[0].offset, crops[1].offset), len(groups))
             size = tuple(stop - start for start, stop in block)
-            problem = spec.problems["forward"](spec, part.shape, len(outputs), size, self.bias is not None)
+            problem = problem_of(spec, "forward", part.shape, len(outputs), size, self.bias is not None)
             biases = () if self.bias is None else (array(self.bias)[outputs],)
             actual = {"result": image(y, images, outputs, *block)}
             found.append(Check(problem, (part, w, *biases), actual))
@@ -187,7 +187,7 @@ class Weighted(Translated):
             spec = self.spec((crops[0].offset, crops[1].offset), len(groups))
             size = tuple(stop - start for start, stop in block)
             source = (len(images), *size, len(inputs))
-            problem = spec.problems["gradient_data"](spec, source, part.shape[3], part.shape[1:3])
+            problem = problem_of(spec, "gradient_data", source, part.shape[3], part.shape[1:3])
             yield Check(problem, (part, w), {"gradient for x": image(dx, images, inputs, *block)})
 
     def _weights(self, g: Tensor, found: dict[str, Tensor]) -> Check:
@@ -196,7 +196,7 @@ class Weighted(Translated):
         outputs = self.channels(groups, self.outputs_of_weights, self.out_group)
         part, source = image(g, list(range(len(g))), outputs), self.kept
         spec = self.spec(self.offsets, len(groups))
-        problem = spec.problems["gradient_weights"](spec, source.shape, len(outputs), part.shape[1:3])
+        problem = problem_of(spec, "gradient_weights", source.shape, len(outputs), part.shape[1:3])
         actual, of = {}, []
         if "weight" in found:
             dw = self.weights(self.kernel(found["weight"]), groups, self.outputs_of_weights, members)
@@ -328,7 +328,7 @@ class PoolingLayer(Translated):
             crops = list(map(sampled.forward, self.layer.windows, self.x_shape[2:], block))
             part = image(x, images, channels, crops[0].source, crops[1].source)
             spec = replace(self.layer, offset=(crops[0].offset, crops[1].offset))
-            problem = spec.problems["forward"](spec, part.shape, tuple(stop - start for start, stop in block))
+            problem = problem_of(spec, "forward", part.shape, tuple(stop - start for start, stop in block))
             checks.append(Check(problem, (part,), {"result": image(y, images, channels, *block)}))
         if "x" in wanted:
             self.images, self.channels = images, channels
@@ -351,7 +351,7 @@ class PoolingLayer(Translated):
             part = image(g, images, channels, crops[0].windows, crops[1].windows)
             spec = replace(self.layer, offset=(crops[0].offset, crops[1].offset))
             size = tuple(crop.source[1] - crop.source[0] for crop in crops)
-            problem = spec.problems["gradient"](spec, (len(images), *size, len(channels)), part.shape[1:3])
+            problem = problem_of(spec, "gradient", (len(images), *size, len(channels)), part.shape[1:3])
             rows, columns = (
                 slice(pixels[0] - crop.source[0], pixels[1] - crop.source[0])
                 for pixels, crop in zip(block, crops, strict=True)
