@@ -183,7 +183,6 @@ def _statistics(begin, end, x, block, strip, sums):
         mean, m2 = sums[k, 0], sums[k, 1]
         for _ in range(2):
             repeat(shift[:channels], shift[:strip])
-            squares[:] = 0
             add_up(x, start, stop, strip, shift, squares, x, None)
             over_strip(squares[0], strip, mean)
             over_strip(squares[1], strip, m2)
@@ -262,7 +261,6 @@ def _statistics_gradient(begin, end, g, x, vectors, neuron, block, sums):
     products = allocate_strips(2, strip)
     for k in range(begin, end):
         start, stop = k * block * channels, min((k + 1) * block * channels, x.size)
-        products[:] = 0
         _add_up_products(neuron, g, x, start, stop, vectors, products)
         over_strip(products[0], strip, sums[k, 0])
         over_strip(products[1], strip, sums[k, 1])

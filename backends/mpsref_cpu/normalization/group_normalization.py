@@ -101,7 +101,6 @@ def _add_up(begin, end, source, sums, sizes):
     strip, found = sizes.row * sizes.channels, allocate_strips(3, sizes.row * sizes.channels)
     for chunk in range(begin, end):
         start, stop = _begin(source, chunk, found[0, :strip], sizes)
-        found[1:] = 0
         add_up(source, start, stop, strip, found[0], found[1:], source, None)
         over_strip(found[1], strip, sums[chunk, 0])
         over_strip(found[2], strip, sums[chunk, 1])
@@ -119,7 +118,6 @@ def _add_up_both_of_chunks(begin, end, gradients, source, sums, sizes, found):
     strip = sizes.row * sizes.channels
     for chunk in range(begin, end):
         start, stop = _begin(source, chunk, found[0, :strip], sizes)
-        found[1:] = 0
         add_up(source, start, stop, strip, found[0], found[1:3], gradients, found[3:])
         for k in range(4):
             over_strip(found[1 + k], strip, sums[chunk, k])
@@ -226,6 +224,10 @@ def _statistics(source, sums, image, sizes, groups, epsilon, rows):
 @uncounted
 def _average(values, into, size, number):
     """Set ``into`` to the sum over the group of each channel, divided by ``number``: exact for equal values."""
+    if size == 1:
+        for c in range(np.uintp(values.size)):
+            into[c] = values[c] / number
+        return
     n, few = np.uintp(size), np.uintp(FEW)
     for low in range(np.uintp(0), np.uintp(values.size), n):
         lanes, c, end = zeros_like(values, FEW), low, low + n

@@ -14,6 +14,9 @@ from mpsref_cpu.simd.vectors import load_vector, minus, multiply_add, plus, pref
 LANES = 32
 """Number of elements of a strip that are added up at once."""
 
+AHEAD = 2048
+"""Number of elements after which images are prefetched: processors do so too late."""
+
 # Indices are unsigned: for signed ones numba generates a test for negative values.
 
 
@@ -66,14 +69,14 @@ def add_up(x, start, stop, strip, shift, squares, g, products):
 
 @inlined
 def _four(image, at, step):
-    """Return vectors of four strips, and prefetch those of the next four: processors do so too late."""
-    b, c, d, next_ = at + step, at + np.uintp(2) * step, at + np.uintp(3) * step, np.uintp(4) * step
-    return _load(image, at, next_), _load(image, b, next_), _load(image, c, next_), _load(image, d, next_)
+    """Return vectors of four strips."""
+    b, c, d = at + step, at + np.uintp(2) * step, at + np.uintp(3) * step
+    return _load(image, at), _load(image, b), _load(image, c), _load(image, d)
 
 
 @inlined
-def _load(image, at, ahead):
-    prefetch_vector(image, at + ahead, zeros(LANES))
+def _load(image, at):
+    prefetch_vector(image, at + np.uintp(AHEAD), zeros(LANES))
     return load_vector(image, at, zeros(LANES))
 
 
@@ -88,8 +91,9 @@ def _add(rows, i, length, t, u, v, w, p, q, r, s):
 
 @inlined
 def over_strip(sums, strip, totals):
-    """Set ``totals`` (C,) to the sums of each channel's elements of a strip."""
+    """Set ``totals`` (C,) to the sums of each channel's elements of a strip, and these to zeros for the next sums."""
     totals[:] = 0
     for start in range(0, strip, totals.size):
         for c in range(np.uintp(totals.size)):
             totals[c] += sums[np.uintp(start) + c]
+            sums[np.uintp(start) + c] = 0
