@@ -200,6 +200,12 @@ def test_which_depthwise_kernels_have_code_of_their_own() -> None:
     assert near("depthwise, more taps than a sum") == [(2, 1, 1), (1, 1, 1)]
 
 
+def test_chunks_of_depthwise_kernels_are_whole_images() -> None:
+    spec = C(3, groups=960)
+    plan = convolution_plan.plan(spec.problems["forward"](spec, (128, 7, 7, 960), 960, (7, 7)))
+    assert plan.rows % 7 == 0 < plan.rows < plan.all_rows == 896
+
+
 def test_how_weight_gradients_are_summed() -> None:
     def plan(layer: str) -> convolution_weights.Plan:
         return convolution_weights.plan(problem_of(layer, "gradient_weights"))

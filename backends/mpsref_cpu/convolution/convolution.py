@@ -27,6 +27,7 @@ from mpsref_cpu.convolution.packing import pack
 from mpsref_cpu.convolution.plan import PRODUCTS_A_BYTE, plan
 from mpsref_cpu.convolution.storage import cut_rows, finish, source_rows
 from mpsref_cpu.convolution.weight_gradient import gradient_weights
+from mpsref_cpu.simd.vectors import CACHE_LINE
 from mpsref_cpu.threads import as_storage, for_rows
 
 KERNELS: dict[str, Any] = {"dense": dense, "depthwise": depthwise, "few_outputs": few_outputs}
@@ -51,7 +52,8 @@ def _run(
     out: Array,
 ) -> None:
     p = plan(problem)
-    packing, packed = p.packing, np.empty(p.packing.size, np.float32)
+    packing, packed = p.packing, np.empty(p.packing.size + CACHE_LINE // 4, np.float32)
+    packed = packed[-packed.__array_interface__["data"][0] % CACHE_LINE // 4 :]  # no vector crosses a line
     for lanes, blocks in packing.blocks:
         how = blocks, lanes, packing.steps, packing.counts, packing.flipped
         for_rows(pack, len(blocks), *how, weights, packed, nbytes=packed.nbytes)

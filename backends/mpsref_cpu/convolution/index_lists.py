@@ -119,18 +119,20 @@ def list_pixels(sizes, y, x, a, b, rows, of, into):
     begin, end, first_source_row, first_row = rows
     count = 0
     for image in range(begin // sizes.height, (end - 1) // sizes.height + 1):
-        for p in range(y.start[a], y.start[a + 1]):
-            row = image * sizes.height + y.position[p]
-            if begin <= row < end:
-                source_row = image * sizes.source_height + y.base[p] - first_source_row
-                source_start = source_row * sizes.source_width * sizes.source_pitch
-                start = (row - first_row) * sizes.width * sizes.pitch
-                at, q = np.uintp(count), np.uintp(x.start[b])
-                columns = x.start[b + 1] - x.start[b]
-                for i in range(np.uintp(columns)):
-                    of[at + i] = source_start + x.base[q + i] * sizes.source_pitch
-                    into[at + i] = start + x.position[q + i] * sizes.pitch
-                count += columns
+        low, p, last = begin - image * sizes.height, y.start[a], y.start[a + 1]
+        while p < last:  # for the first position from ``low`` on: of many, a chunk may have one
+            middle = (p + last) // 2
+            p, last = (middle + 1, last) if y.position[middle] < low else (p, middle)
+        while p < y.start[a + 1] and y.position[p] < low + end - begin:
+            source_row = image * sizes.source_height + y.base[p] - first_source_row
+            source_start = source_row * sizes.source_width * sizes.source_pitch
+            start = (image * sizes.height + y.position[p] - first_row) * sizes.width * sizes.pitch
+            at, q = np.uintp(count), np.uintp(x.start[b])
+            columns = x.start[b + 1] - x.start[b]
+            for i in range(np.uintp(columns)):
+                of[at + i] = source_start + x.base[q + i] * sizes.source_pitch
+                into[at + i] = start + x.position[q + i] * sizes.pitch
+            count, p = count + columns, p + 1
     for i in range(count, count + MANY_ROWS - 1 if count else 0):
         of[i], into[i] = of[count - 1], into[count - 1]
     return count

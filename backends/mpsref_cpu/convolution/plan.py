@@ -31,7 +31,7 @@ WIDTHS = tuple(lanes for lanes in (32, 16, 8, 4) if lanes <= LANES)
 PIXELS = 1024
 """Approximate number of pixels of a chunk of rows: each chunk reads all weights, and source rows at its edges again."""
 
-DEPTHWISE_BYTES = 1 << 19
+DEPTHWISE_BYTES = 1 << 20
 """Approximate number of bytes of results of a chunk of rows of a depthwise kernel, which are written block by block."""
 
 CHUNKS = 16
@@ -115,6 +115,8 @@ def plan(problem: WeightedForward | GradientData) -> ConvolutionPlan:
     elif problem.spec.groups > 1:  # each group reads a few channels of all source pixels, which should stay in a cache
         pixels = max(1, PIXELS * height * width // max(height * width, source_height * source_width))
     rows, channel_chunks = _cut_rows(images * height, width, pixels, len(blocks) if adds == 1 else 1, products)
+    if path == "depthwise" and rows > height:
+        rows -= rows % height  # the borders of whole images fill more of a tile
     edges = [len(blocks) * k // channel_chunks for k in range(channel_chunks + 1)]
     y, x = _pixels(problem)
     columns = by_used_taps(x)
