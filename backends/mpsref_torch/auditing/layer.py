@@ -215,10 +215,10 @@ class Elements(Sampled):
     """Some elements, each of which is computed by itself."""
 
     def choose(self, draw: Draw) -> None:
-        self.index = draw.positions(self.shape, ELEMENTS)
+        self.flat = draw.flat(math.prod(self.shape), ELEMENTS)
 
     def part(self, tensor: Tensor) -> Array:
-        return elements(tensor.expand(self.shape), self.index)
+        return elements(tensor.expand(self.shape), self.flat)
 
 
 class Rows(Sampled):

@@ -100,7 +100,7 @@ class Masked(Elements):
 
     def _of_channels(self, mask: Array) -> Array:
         """Return the mask of whole channels: kept where any of their elements is."""
-        n, c = (np.asarray(one) for one in self.index[:2])
+        n, c, *_ = np.unravel_index(self.flat, self.shape)
         of_channel = np.zeros(self.shape[:2], bool)
         np.logical_or.at(of_channel, (n, c), mask.ravel())
         found: Array = of_channel[n, c].reshape(mask.shape)

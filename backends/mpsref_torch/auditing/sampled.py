@@ -65,15 +65,19 @@ class Draw:
         inner = 1 + self._random.choice(n - 2, number - 2, replace=False)
         return sorted({0, n - 1, *inner.tolist()})
 
-    def positions(self, shape: Sequence[int], number: int) -> tuple[Any, ...]:
-        """Return an index of ``number`` elements of a shape, or of all."""
-        size = math.prod(shape)
+    def flat(self, size: int, number: int) -> Array:
+        """Return ``number`` indices below the size in ascending order, or all."""
         if size <= number:
-            return np.unravel_index(np.arange(size), shape) if shape else ()
+            return np.arange(size)
         ends = np.arange(number + 1) * size // number  # one in each part
         flat = self._random.integers(ends[:-1], ends[1:])
         flat[0], flat[-1] = 0, size - 1
-        return np.unravel_index(flat, shape)
+        return flat
+
+    def positions(self, shape: Sequence[int], number: int) -> tuple[Any, ...]:
+        """Return an index of ``number`` elements of a shape, or of all."""
+        flat = self.flat(math.prod(shape), number)
+        return np.unravel_index(flat, shape) if shape else ()
 
     def blocks(self, size: Sequence[int], pixels: int) -> list[Block]:
         """Return the whole rectangle, or blocks at both of its ends and inside with ``pixels`` pixels in all."""
@@ -121,10 +125,9 @@ def image(
     return np.pad(found, ((0, 0), *outside, (0, 0))) if any(map(any, outside)) else found
 
 
-def elements(tensor: Tensor, index: tuple[Any, ...]) -> Array:
-    """Return some elements as an image (1, 1, number, 1)."""
-    tensor = tensor.detach()
-    return array(tensor[tuple(positions_on(tensor, one) for one in index)]).reshape(1, 1, -1, 1)
+def elements(tensor: Tensor, flat: Array) -> Array:
+    """Return some elements, by their numbers in order, as an image (1, 1, number, 1)."""
+    return array(tensor.detach().take(positions_on(tensor, flat))).reshape(1, 1, -1, 1)
 
 
 def rows(tensor: Tensor, axis: int, index: tuple[Any, ...]) -> Array:

@@ -688,7 +688,7 @@ class _Call:
                 seen.compared.append(Compared(f"gradient for {name}", float("inf"), message))
                 return
         seen.layouts["g"] = layout(g)
-        if not bool(g.any()):
+        if not bool(g.count_nonzero()):  # any() takes twice as long
             seen.reasons.append("gradients: that of the result is 0 everywhere")
             return
         if self.again is not None:
