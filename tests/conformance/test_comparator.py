@@ -43,6 +43,17 @@ def test_the_bound_is_the_formula() -> None:
     np.testing.assert_allclose(LIMIT, 9 * U / (1 - 9 * U) * EXPECTED + spacing / 2, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_spacing_is_that_of_numpy(dtype: str) -> None:
+    about = np.finfo(dtype)
+    last = np.nextafter(about.max, about.dtype.type(0))
+    values = np.array([0, about.smallest_subnormal, about.tiny, 1, 1 - about.epsneg, 3, last], dtype)
+    spacing = np.spacing(values).astype(np.float64)
+    np.testing.assert_array_equal(comparator.ulp(-values, about.dtype), spacing)
+    beyond = np.array([about.max, np.inf, np.nan], dtype)
+    np.testing.assert_array_equal(comparator.ulp(beyond, about.dtype), [spacing[-1], spacing[-1], np.nan])
+
+
 def test_the_fraction_is_that_of_the_worst_element() -> None:
     error = 3 * float(np.spacing(ACTUAL[0, 1, 0, 2]))
     actual = with_error(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib.util
 import json
 import shutil
@@ -906,12 +907,14 @@ def test_parameters_gradients_and_buffers_are_afterwards_what_they_were(batch: i
     model = Counts()
     (weight, bias), calls = model.parameters(), model.calls
     gradient = weight.grad = torch.ones_like(weight)
+    collections = gc.get_threshold()
     with pytest.raises(KeyError) if batch > 2 else contextlib.nullcontext():
         audit(model, None, images(batch, 3, 8, 8))
     assert model.calls is calls
     assert [one.any().item() for one in (calls, model.last, bias)] == [False] * 3
     assert (weight.grad is gradient, bias.grad) == (True, None)
     assert torch.is_autocast_cache_enabled()
+    assert gc.get_threshold() == collections
 
 
 def test_what_cannot_start_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
