@@ -16,7 +16,8 @@ from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Runs
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.pooling.separable import LONG_PIXEL, MOST_FLOAT32_TERMS, Axes, axes_of, memory_for, sum_row
+from mpsref_cpu.pooling.separable import LONG_PIXEL, Axes, axes_of, memory_for, sum_row
+from mpsref_cpu.pooling.windows import MOST_FLOAT32_TERMS
 from mpsref_cpu.threads import for_rows
 
 MOST_FLOAT32_RUN = 64

@@ -22,8 +22,8 @@ from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Reads, Touching
 from mpsref_cpu.compiling import compiled, uncounted
-from mpsref_cpu.pooling.separable import MOST_FLOAT32_TERMS, Axes, axes_of, greatest, memory_for, sum_row
-from mpsref_cpu.pooling.windows import Indices, RowChunks, first_row
+from mpsref_cpu.pooling.separable import Axes, axes_of, greatest, memory_for, sum_row
+from mpsref_cpu.pooling.windows import MOST_FLOAT32_TERMS, Indices, RowChunks, first_row
 from mpsref_cpu.threads import for_rows
 
 

@@ -13,16 +13,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import WeightTable
 from mpsref_cpu.compiling import inlined, internal
+from mpsref_cpu.pooling.windows import Indices
 from mpsref_cpu.simd.weighted_sums import Blocks, Terms, weighted_sum
-
-Indices = npt.NDArray[np.int64]
-
-MOST_FLOAT32_TERMS = 1024
 
 BLOCK = 4096
 """Approximate number of elements of a row that are processed at once: 16 KB, half of a usual L1 cache."""
