@@ -175,6 +175,6 @@ IMPLEMENTATIONS: Table = {
 backend = tensorflow.backend(
     "tensorflow",
     IMPLEMENTATIONS,
-    rules=("softmax recomputed", "small probabilities are 0", "folded sums", *RULES),
+    rules=("softmax recomputed", "small probabilities are 0", "folded sums", "rounded positions", *RULES),
     refuses=writes_behind_a_column,
 )

@@ -160,9 +160,9 @@ def _kink(problem: NeuronGradient | ArithmeticGradient, inputs: tuple[Array, ...
         return _clamp_kink(problem, inputs)
     neuron, (g, x) = problem.spec, inputs
     u = argument(neuron, x)  # a x + b may round x and its neighbour to the same number
-    at, below, above = (
-        ACTIVATIONS[neuron.type].slope(neuron, v) for v in (u, np.nextafter(u, -np.inf), np.nextafter(u, np.inf))
-    )
+    least = 2.0**-1000  # beside 0: a smaller number times the slope of a ReLU may be 0
+    beside = (u, np.nextafter(u - least, -np.inf), np.nextafter(u + least, np.inf))
+    at, below, above = (ACTIVATIONS[neuron.type].slope(neuron, v) for v in beside)
     with np.errstate(invalid="ignore"):
         jump = np.maximum(abs(at - below), abs(at - above))
     return (abs(g) * np.where(jump > 2.0**-20, jump, 0),)
@@ -457,7 +457,8 @@ def _through_moments(problem: GroupsProblem, inputs: tuple[Array, ...], of_mean:
     square = variance + problem.spec.epsilon
     deviation, xhat = np.sqrt(square), (x.reshape(problem.grouped_shape) - mean) / np.sqrt(square)
     rho = np.sqrt(square / (np.maximum(variance - of_variance, 0) + problem.spec.epsilon)) - 1
-    of_xhat = of_mean / deviation + abs(xhat) * rho + of_mean / deviation * rho
+    folded = gamma(8) * (abs(x.reshape(xhat.shape)) + abs(mean))  # what "folded scale and shift" rounds is larger, too
+    of_xhat = of_mean / deviation + abs(xhat) * rho + (of_mean + folded) / deviation * rho
     if not g:
         scale, _ = problem.parameters(vectors, x.dtype)  # type: ignore[attr-defined]
         return (of_xhat.reshape(shape) * abs(scale),)

@@ -51,6 +51,7 @@ from mpsref.kernels import (
     ConvolutionTranspose,
     Dropout,
     FullyConnected,
+    GroupNormalization,
     LogSoftMax,
     Loss,
     Neuron,
@@ -80,6 +81,9 @@ Table: TypeAlias = dict[OperationKey, Implementation]
 
 Kinds: TypeAlias = type[Spec] | tuple[type[Spec], ...]
 """A kernel, or several with the same functions."""
+
+MANY_IMAGES = 1024
+"""Up to so many, gradients of parameters of each image are one call for each, which takes TensorFlow 7 ms."""
 
 Program = TypeVar("Program")
 """A compiled function."""
@@ -572,8 +576,21 @@ class Framework(ABC):
             out[0][...], *summed = self.gradients(layer, [x, gamma, beta], g, count=3)
             # Frameworks sum the gradients of gamma and beta over the batch.
             parameters = lambda g, x: self.gradients(layer, [x, gamma, beta], g, count=3)[1:]  # noqa: E731
-            rows = [one[None] for one in summed] if len(x) == 1 else per_image(parameters, g, x)
+            if len(x) == 1:
+                rows: Sequence[Array] = [one[None] for one in summed]
+            elif len(x) <= MANY_IMAGES:
+                rows = per_image(parameters, g, x)
+            else:
+                rows = as_channels(problem, g, x, gamma)
             out[1][...], out[2][...] = rows
+
+        def as_channels(problem: Any, g: Array, x: Array, gamma: Array) -> list[Array]:
+            n, h, w, c = x.shape
+            g, x = (one.transpose(1, 2, 0, 3).reshape(1, h, w, n * c) for one in (g, x))
+            groups = {"groups": n * problem.groups} if kind is GroupNormalization else {}
+            layer = make(replace(problem, spec=replace(problem.spec, **groups), source_shape=x.shape))
+            found = self.gradients(layer, [x, np.tile(gamma, n), np.zeros(n * c, gamma.dtype)], g, count=3)
+            return [one.reshape(n, c) for one in found[1:]]
 
         return _table(kind, forward=forward, gradient=gradient)
 

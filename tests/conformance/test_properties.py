@@ -15,7 +15,7 @@ from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.comparator import Mismatch, bound
 from mpsref.conformance.families import pooling, upsampling
 from mpsref.conformance.families.convolution import properties as convolution
-from mpsref.conformance.properties import adjoint, repeatable, same
+from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import NotJudgedError, Property, run_case
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend
@@ -32,6 +32,16 @@ def test_a_repeated_run_has_the_same_bits() -> None:
     repeatable(case, scaled("PoolingAverage.forward", itertools.cycle([1.0])))
     with pytest.raises(Mismatch, match="repeatable"):
         repeatable(case, scaled("PoolingAverage.forward", itertools.cycle([1.0, 1 + 2.0**-22])))
+
+
+@pytest.mark.parametrize(("images", "calls"), [(3, 4), (32770, 0)])
+def test_a_large_batch_is_not_computed_one_image_at_a_time(images: int, calls: int) -> None:
+    name, counted = "InstanceNormalization.gradient", itertools.count()
+    run = mutants.of_result(lambda result, *_: (next(counted), result)[1])
+    one_image_at_a_time(
+        Case.parse(f"{name}:n{images}h1w1c1,eps1e-05,float32,seed=5"), Backend("counts", {operation_named(name): run})
+    )
+    assert next(counted) == calls
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Backend, CropAndResizeBilinear, Loss, Neuron, ResizeBilinear
+from mpsref import Backend, CropAndResizeBilinear, GroupNormalization, Loss, Neuron, ResizeBilinear
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import check, comparator, rules
 from mpsref.conformance.case import Case, operation_named
@@ -525,6 +525,26 @@ def test_a_kink_of_the_argument() -> None:
     extra = RULES["slope at a kink"].extra
     assert extra is not None
     assert extra(problem, (np.ones_like(x), x))[0].ravel().tolist() == [0.25, 0.25, 0, 0]
+
+
+def test_two_kinks_at_0() -> None:
+    """The slope of ReLUN below x = 0 counts, although the value at the next number is rounded to the bound of 0."""
+    problem = Neuron.problems["gradient"](Neuron("relun", a=0.125, b=0.0), (1, 1, 1, 1))
+    extra = RULES["slope at a kink"].extra
+    assert extra is not None
+    assert extra(problem, (np.full((1, 1, 1, 1), -2.0), np.zeros((1, 1, 1, 1))))[0].item() == 0.25
+
+
+def test_a_variance_that_cancels_enlarges_what_folding_rounds() -> None:
+    """With the scale of a variance of 0, in float32 a x + b is further from the reference than the scale makes it."""
+    spec = GroupNormalization()
+    problem = spec.problems["forward"](spec, (1, 1, 2, 2), scaled=False, shifted=False)
+    x = np.array([127.875, 128, 127.875, 128], np.float32).reshape(1, 1, 2, 2)
+    scale = np.float32(1 / np.sqrt(spec.epsilon)) * np.float32(1.0001)
+    folded = x * scale - x.mean(dtype=np.float32) * scale
+    given = (x.astype(np.float64),)
+    allowed = sum(RULES[name].extra(problem, given)[0] for name in ("folded scale and shift", "variance from squares"))  # type: ignore[misc]
+    assert (abs(folded - references(problem, x)[0]) <= allowed).all()
 
 
 @pytest.mark.parametrize(("box", "edge"), [((0, 0, 0, 0), []), ((0, 1e-12, 0, 1.5), [0, 2]), ((0, 0.25, 0, 1), [3])])

@@ -232,3 +232,34 @@ def test_a_transposed_convolution_without_words_is_computed_whole(method: str) -
     assert found.is_padded
     assert found.keywords["padding"] == found.keywords["output_padding"] == (0, 0)
     assert found.extend(np.ones((1, 5, 5, 1))).shape == (1, 6, 9, 1)
+
+
+class Sums(Framework):
+    """A layer whose gradients of gamma and beta are the sums that a framework returns, of a batch."""
+
+    title, package, calls = "Sums", "numpy", 0
+
+    def tensor(self, array: Array) -> Tensor:
+        return array
+
+    def array(self, tensor: Tensor) -> Array:
+        return np.asarray(tensor)
+
+    def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
+        self.calls += 1
+        groups, x = function(), tensors[0].astype(np.float64)
+        split = x.reshape(*x.shape[:3], groups, -1)
+        xhat = (split - split.mean((1, 2, 4), keepdims=True)) / np.sqrt(split.var((1, 2, 4), keepdims=True) + 1)
+        return [np.zeros_like(g), (g * xhat.reshape(x.shape)).sum((0, 1, 2)), g.sum((0, 1, 2))]
+
+
+@pytest.mark.parametrize("spec", [mpsref.InstanceNormalization(1.0), mpsref.GroupNormalization(2, 1.0)])
+@pytest.mark.parametrize(("images", "calls"), [(3, 4), (1100, 2)])
+def test_gradients_of_parameters_of_many_images_are_one_call(spec: Any, images: int, calls: int) -> None:
+    sums = Sums()
+    table = sums.group_normalization(type(spec), lambda problem: lambda: problem.groups)
+    x, g = np.random.default_rng(3).standard_normal((2, images, 2, 1, 4)).astype(np.float32)
+    found, expected = (spec.gradient(g, x, backend=one) for one in (backend(table), "reference"))
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert sums.calls == calls

@@ -99,6 +99,7 @@ AGREE = rows("""
     tensorflow: Convolution.gradient_weights:n2h5w4c2,k3x3,co3,float32,seed=1
     tensorflow: Convolution.gradient_weights:n1h5w6c4,k3x2,s2x1,co4,groups2,float32,seed=1
     tensorflow: Convolution.gradient_weights:n1h7w7c2,k3x3,d2x2,co2,float32,seed=1
+    tensorflow: UpsamplingBilinear.forward:n1h32w32c5,s2x2,aligned,float32,seed=358
 """)
 """Windows before the image and behind it, padded images, slopes of a matrix, labels of any sum, a row an image."""
 
