@@ -569,11 +569,12 @@ def _execute(
     checked: _CheckedCall, problem: Problem, sources: Sequence[Array], inputs: Sequence[Array], out: Any
 ) -> Any:
     """Run a checked call on ``sources``, the ``inputs`` in the layout that the backend reads."""
-    if out is None and not checked.is_empty and len(checked.results) == 1:
+    if out is None and not checked.is_empty:
+        wanted = checked.results
         try:
-            result = np.empty(*checked.results[0])
+            result: Any = np.empty(*wanted[0]) if len(wanted) == 1 else tuple([np.empty(*one) for one in wanted])
         except MemoryError:
-            result = arrays.empty("the result", *checked.results[0])  # raises an error with the size
+            result = [arrays.empty("the result", *one) for one in wanted]  # raises an error with the size
         try:
             checked.implementation(problem, *sources, out=result)
         except MemoryError as error:

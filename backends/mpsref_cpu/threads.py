@@ -166,20 +166,25 @@ _Job = ctypes.c_int64 * _numba.JOB
 _team: _Team | None = None
 
 
+def _new_team() -> _Team:
+    """Return the team of all threads."""
+    global _team
+    with _lock:
+        _team = _team or _Team()
+        return _team
+
+
 def _shared(steps: Sequence[Step], rows: int, nbytes: int) -> bool:
     """Run the steps in several threads; return ``False`` at once if one is enough or helpers work for another."""
-    global _team
-    threads = min(rows, threads_for(nbytes))
+    threads = min(rows, nbytes // GRAIN, thread_count())
     if threads <= 1 or not _numba.can_share_work:
         return False
-    with _lock:
-        if _team is None:
-            _team = _Team()
-        team = _team
+    team = _team or _new_team()
     jobs = (_Job * len(steps))()  # the address of an array of NumPy takes ten times as long
-    start = ctypes.addressof(jobs)
-    for k, (kernel, values) in enumerate(steps):
-        kernel(start + k * ctypes.sizeof(_Job), _numba.PACK, *values)
+    at = start = ctypes.addressof(jobs)
+    for kernel, values in steps:
+        kernel(at, _numba.PACK, *values)
+        at += 8 * _numba.JOB
     team.gather(threads - 1)
     chunks = rows if len(steps) > 1 else min(CHUNKS_PER_THREAD, nbytes // (threads * GRAIN))
     step = -(-rows // min(rows, threads * chunks))

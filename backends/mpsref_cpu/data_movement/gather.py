@@ -33,11 +33,11 @@ VECTOR, LONG = 32, 4096
 the system's memcpy takes as long as a hundred bytes. Wider vectors, where they cross cache lines, are slower."""
 
 
-def copy(source: Array, out: Array) -> None:
-    """Fill ``out`` with the elements of ``source`` in their order, in equal chunks."""
-    chunks = math.gcd(out.size, CHUNKS)
-    long = out.size // chunks
-    copy_runs(chunks, [source], [out], np.array([(0, 0, long, 1, 0, long, long)]))
+def copy(source: Array, *outs: Array) -> None:
+    """Fill each of ``outs`` with the elements of ``source`` in their order, in equal chunks."""
+    chunks = math.gcd(source.size, CHUNKS)
+    long = source.size // chunks
+    copy_runs(chunks, [source], outs, np.array([(0, 0, long, 1 + k, 0, long, long) for k in range(len(outs))]))
 
 
 def gather(table: Gather, fills: Array, source: Array, out: Array) -> None:
@@ -173,7 +173,7 @@ def copy_runs(rows: int, sources: Sequence[Array], outs: Sequence[Array], runs: 
 
 def _address(array: Array) -> int:
     """Return the address of the memory of an array, in half the time of ``array.ctypes``."""
-    memory: Any = as_storage(array)
+    memory: Any = array if array.flags.writeable else as_storage(array)
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 

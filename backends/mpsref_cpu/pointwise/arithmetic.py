@@ -114,15 +114,19 @@ def _value(formula, x, y):
 
 def combine_images(problem: BroadcastProblem, formula: Any, x: Array, y: Array, out: Array) -> None:
     """Fill ``out`` with ``value(formula, x, y)``, element by element."""
-    walks = tuple(walk_of(operand, image.shape) for operand, image in zip(problem.spec.operands, (x, y), strict=True))
+    kernel, rows, places = _lines(problem)
+    for_rows(kernel, rows, formula, x, y, out, *places)
+
+
+@cached_in_problem
+def _lines(problem: BroadcastProblem) -> tuple[Any, int, tuple[Any, ...]]:
+    """Return the kernel, the number of its rows, and where the lines of both images are."""
     n, height, width, channels = problem.shape
-    flat = as_storage(x), as_storage(y), as_storage(out)
-    nbytes = x.nbytes + y.nbytes + out.nbytes
+    shapes = problem.input_shapes["x"], problem.input_shapes["y"]
+    walks = tuple(walk_of(operand, shape) for operand, shape in zip(problem.spec.operands, shapes, strict=True))
     if all(is_whole(walk, problem.shape) for walk in walks):
-        for_rows(_blocks, -(-out.size // BLOCK), formula, *flat, nbytes=nbytes)
-        return
-    sizes = height, width, channels, pixels_of_a_line(width, channels)
-    for_rows(_rows, n * height, formula, *flat, sizes, *walks, nbytes=nbytes)
+        return _blocks, -(-math.prod(problem.shape) // BLOCK), ()
+    return _rows, n * height, ((height, width, channels, pixels_of_a_line(width, channels)), *walks)
 
 
 def forward(problem: ArithmeticForward, x: Array, y: Array, out: Array) -> None:
@@ -166,13 +170,13 @@ def _rows(begin, end, formula, x, y, out, sizes, walk_x, walk_y):
 
 
 def gradient(problem: ArithmeticGradient, g: Array, *operands: Array, out: Any) -> None:
-    """Fill ``out`` with dx and dy, or with the one that is wanted, one after the other."""
-    spec = problem.spec
-    scales = _formula(spec)[:2]
-    sources = problem.sources(operands, g)
-    for k, target in zip(problem.of, out if isinstance(out, tuple) else (out,), strict=True):
-        slope = Slope(scales[k], scales[1 - k], 1 - k if spec.operation == "multiply" else -1)
-        _gradient_of(problem, slope, spec.operands[k], g, sources, target)
+    """Fill ``out`` with dx and dy, or with the one that is wanted: copies of g at once, others one after the other."""
+    outs, plans = out if isinstance(out, tuple) else (out,), _plans(problem)
+    if None in plans:
+        copy(g, *[target for target, plan in zip(outs, plans, strict=True) if plan is None])
+    for of, target, plan in zip(problem.of, outs, plans, strict=True):
+        if plan is not None:
+            _fill(problem, plan, problem.spec.operands[of], (g, *problem.sources(operands, g)), target)
 
 
 class Slope(NamedTuple):
@@ -183,32 +187,39 @@ class Slope(NamedTuple):
     other: int
 
 
-def _gradient_of(
-    problem: ArithmeticGradient, slope: Slope, operand: Operand, g: Array, sources: tuple[Array, ...], out: Array
-) -> None:
-    spec, shape = problem.spec, problem.shape
+@cached_in_problem
+def _plans(problem: ArithmeticGradient) -> list[tuple[Any, ...] | None]:
+    """Return for each result the slope, the shape of partial results, the sizes and the walks; ``None`` if it is g."""
+    spec, shape, scales = problem.spec, problem.shape, _formula(problem.spec)[:2]
     n, height, width, channels = shape
-    whole = is_whole(walk_of(operand, out.shape), shape)
-    plan = ReductionPlan.of(shape, (0, 0, 0) if whole else operand.strides)
     pixels = max(pixels_of_a_line(width, channels), min(width, SUMMED))
-    group = _group(width, channels) if operand.strides[1:] == (0, 1) else 1
-    length = plan.pixels * group * plan.channels
-    sizes = height, width, channels, pixels, plan.rows, plan.chunks, length
-    if whole and not problem.reads and slope.scale == 1:
-        copy(g, out)
-        return
-    walks: Any = tuple(walk_of(one, image.shape) for one, image in zip(spec.operands, sources, strict=True))
-    images = [as_storage(image) for image in (g, *sources)]
-    nbytes = g.nbytes + out.nbytes + sum(sources[k].nbytes for k in problem.reads)
-    numbers, strides = tuple(_formula(spec)), operand.strides
-    partial = np.empty(0 if whole else (n, plan.chunks, plan.pixels * group, plan.channels))
-    flat, target = partial.reshape(-1), as_storage(out)
-    fixed: Any = (numbers, spec.clamps, slope, *images, target, flat, whole, sizes, *walks, strides)
-    for_rows(_terms, n * plan.chunks, *fixed, nbytes=nbytes)
+    shapes = problem.source_shape, problem.secondary_shape
+    walks = [walk_of(operand, image) for operand, image in zip(spec.operands, shapes, strict=True)]
+    plans: list[tuple[Any, ...] | None] = []
+    for of in problem.of:
+        strides, whole = spec.operands[of].strides, is_whole(walks[of], shape)
+        plan = ReductionPlan.of(shape, (0, 0, 0) if whole else strides)
+        group = _group(width, channels) if strides[1:] == (0, 1) else 1
+        partial = 0 if whole else n, plan.chunks, plan.pixels * group, plan.channels
+        sizes = height, width, channels, pixels, plan.rows, plan.chunks, plan.pixels * group * plan.channels
+        slope = Slope(scales[of], scales[1 - of], 1 - of if spec.operation == "multiply" else -1)
+        is_g = whole and not problem.reads and slope.scale == 1
+        plans.append(None if is_g else (slope, partial, sizes, walks))
+    return plans
+
+
+def _fill(
+    problem: ArithmeticGradient, plan: tuple[Any, ...], operand: Operand, images: tuple[Array, ...], out: Array
+) -> None:
+    slope, shape, sizes, walks = plan
+    nbytes = images[0].nbytes + out.nbytes + sum([images[1 + k].nbytes for k in problem.reads])
+    flat, partial, whole = [*map(as_storage, (*images, out))], np.empty(shape), shape[0] == 0
+    fixed: Any = tuple(_formula(problem.spec)), problem.spec.clamps, slope, *flat, partial.reshape(-1), whole
+    for_rows(_terms, problem.shape[0] * shape[1], *fixed, sizes, *walks, operand.strides, nbytes=nbytes)
     if not whole:
         if operand.part(out).size < out.size:
             out.fill(0)
-        axes = (() if strides[0] else (1,)) + ((2,) if group > 1 else ())
+        axes = (() if operand.strides[0] else (1,)) + ((2,) if shape[2] > 1 and not operand.strides[1] else ())
         with np.errstate(over="ignore"):
             operand.part(out)[...] = partial.sum(axis=axes, keepdims=True)
 

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
+from mpsref.kernels.movement import Gather
 from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
+from mpsref_cpu.data_movement.gather import gather
 from mpsref_cpu.reduction.axis_reductions import Greatest, Least, Line, ReductionPlan, Total, reduce_line
 from mpsref_cpu.simd.keys import NO_KEY, key, place_of
 from mpsref_cpu.threads import for_rows
@@ -30,9 +33,12 @@ def forward(problem: ReduceForward, x: Array, out: Array) -> None:
     (top, left), (rows, columns) = problem.region
     sizes = (*x.shape[1:], top, left, rows, columns, plan.rows, plan.chunks, plan.pixels * plan.channels)
     for_rows(_reduce, out.shape[0] * plan.chunks, kind, x, partial.reshape(-1), sizes, kept)
-    result = partial if kept[0] else COMBINED[type(kind)](partial, axis=1, keepdims=True)
+    result = partial if kept[0] or plan.chunks == 1 else COMBINED[type(kind)](partial, axis=1, keepdims=True)
     with np.errstate(over="ignore"):
-        np.multiply(result, problem.scale, out=out, casting="same_kind")
+        if problem.scale == 1:
+            np.copyto(out, result, casting="same_kind")
+        else:
+            np.multiply(result, problem.scale, out=out, casting="same_kind")
 
 
 @compiled
@@ -72,22 +78,16 @@ def _index(begin, end, source, indices, sizes, sign):
 
 def gradient(problem: ReduceGradient, g: Array, out: Array) -> None:
     """Fill ``out`` with the gradient of the spatial mean: the same number for all pixels of a channel, 0 elsewhere."""
-    values = g * np.float32(problem.scale)
-    (top, left), (rows, columns) = problem.region
-    for_rows(_spread, out.shape[0] * out.shape[1], values, out, (*out.shape[1:], top, left, rows, columns))
+    gather(_places(problem), np.zeros(out.shape[3], np.float32), g * np.float32(problem.scale), out)
 
 
-@compiled
-def _spread(begin, end, values, target, sizes):
-    """Set the rows ``begin`` to ``end``, counted through all images."""
-    source_height, source_width, channels, top, left, height, width = sizes
-    for row in range(begin, end):
-        n, i = divmod(row, source_height)
-        for k in range(source_width):
-            inside = top <= i < top + height and left <= k < left + width
-            at, value = np.uintp((row * source_width + k) * channels), np.uintp(n * channels)
-            for c in range(np.uintp(channels)):
-                target[at + c] = values[value + c] if inside else np.float32(0)
+@cached_in_problem
+def _places(problem: ReduceGradient) -> Gather:
+    """Return the table of a gather: pixel 0 inside the region, none elsewhere."""
+    rows, columns = (np.full(length, -1, np.int32) for length in problem.result_shapes[0][1:3])
+    for places, start, length in zip((rows, columns), *problem.region, strict=True):
+        places[start : start + length] = 0
+    return rows, columns, np.arange(problem.result_shapes[0][3], dtype=np.int32)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}
