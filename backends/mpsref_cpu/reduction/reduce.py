@@ -27,18 +27,25 @@ def forward(problem: ReduceForward, x: Array, out: Array) -> None:
     if operation.startswith("argument"):
         _fill_with_indices(problem, x, out, greatest=operation == "argumentmax")
         return
-    kind, kept = KINDS[operation], problem.kept
-    plan = ReductionPlan.of(problem.clipped_shape, kept)
+    kind, kept, plan, sizes, scale = _plan(problem)
     partial = plan.partial_results(out.shape[0])
-    (top, left), (rows, columns) = problem.region
-    sizes = (*x.shape[1:], top, left, rows, columns, plan.rows, plan.chunks, plan.pixels * plan.channels)
     for_rows(_reduce, out.shape[0] * plan.chunks, kind, x, partial.reshape(-1), sizes, kept)
     result = partial if kept[0] or plan.chunks == 1 else COMBINED[type(kind)](partial, axis=1, keepdims=True)
     with np.errstate(over="ignore"):
-        if problem.scale == 1:
+        if scale == 1:
             np.copyto(out, result, casting="same_kind")
         else:
-            np.multiply(result, problem.scale, out=out, casting="same_kind")
+            np.multiply(result, scale, out=out, casting="same_kind")
+
+
+@cached_in_problem
+def _plan(problem: ReduceForward) -> tuple[Any, tuple[int, int, int], ReductionPlan, tuple[int, ...], float]:
+    """Return the kind of reduction, the axes that are kept, chunks, sizes for the kernel, and the factor of sums."""
+    plan = ReductionPlan.of(problem.clipped_shape, problem.kept)
+    (top, left), (rows, columns) = problem.region
+    sizes = top, left, rows, columns, plan.rows, plan.chunks, plan.pixels * plan.channels
+    kind = KINDS[problem.spec.operation]
+    return kind, problem.kept, plan, (*problem.source_shape[1:], *sizes), problem.scale
 
 
 @compiled
@@ -78,16 +85,18 @@ def _index(begin, end, source, indices, sizes, sign):
 
 def gradient(problem: ReduceGradient, g: Array, out: Array) -> None:
     """Fill ``out`` with the gradient of the spatial mean: the same number for all pixels of a channel, 0 elsewhere."""
-    gather(_places(problem), np.zeros(out.shape[3], np.float32), g * np.float32(problem.scale), out)
+    table, scale = _spread(problem)
+    gather(table, np.zeros(out.shape[3], np.float32), g * scale, out)
 
 
 @cached_in_problem
-def _places(problem: ReduceGradient) -> Gather:
-    """Return the table of a gather: pixel 0 inside the region, none elsewhere."""
-    rows, columns = (np.full(length, -1, np.int32) for length in problem.result_shapes[0][1:3])
+def _spread(problem: ReduceGradient) -> tuple[Gather, Any]:
+    """Return the table of a gather, with pixel 0 inside the region and none elsewhere, and the factor of the mean."""
+    _, height, width, channels = problem.source_shape
+    rows, columns = np.full(height, -1, np.int32), np.full(width, -1, np.int32)
     for places, start, length in zip((rows, columns), *problem.region, strict=True):
         places[start : start + length] = 0
-    return rows, columns, np.arange(problem.result_shapes[0][3], dtype=np.int32)
+    return (rows, columns, np.arange(channels, dtype=np.int32)), np.float32(problem.scale)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}
