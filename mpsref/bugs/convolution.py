@@ -129,6 +129,16 @@ def _taps_of_fifteen_bits(weights: Array, problem: ConvolutionForward) -> Array:
     return taps.reshape(weights.shape)
 
 
+def _taps_of_the_first_group(weights: Array, problem: ConvolutionForward) -> Array:
+    """Read taps behind the 16th of groups of several channels from the first group."""
+    groups, (height, width) = cast(Convolution, problem.spec).groups, weights.shape[1:3]
+    if weights.shape[3] == 1:
+        return weights
+    taps = weights.reshape(groups, -1, height * width, weights.shape[3]).copy()
+    taps[:, :, 16:] = taps[:1, :, 16:]
+    return taps.reshape(weights.shape)
+
+
 def _undilated(problem: ConvolutionForward) -> ConvolutionForward:
     """Return a depthwise problem of 3 x 3 taps without its dilation."""
     spec, sizes = cast(Convolution, problem.spec), problem.result_size
@@ -197,6 +207,13 @@ BUGS = (
         "A row of pixels is read with channels and columns exchanged by a convolution of one tap.",
         "MPS, Conv1d after Upsample, 2024-04",
         of_input("x", _one_row),
+    ),
+    Bug(
+        "modular/modular#6129",
+        FORWARD,
+        "Groups of several channels with many taps read weights of another group.",
+        "26.1: a kernel of 128 taps; the mechanism is a guess",
+        of_input("weights", _taps_of_the_first_group),
     ),
     Bug(
         "tensorflow/tfjs#6263",

@@ -22,6 +22,9 @@ from mpsref.kernels.group_normalization import ALL_VALUES
 
 LIVE = Path(__file__).with_name("live")
 
+OVERFLOWS = 88.0
+"""A number whose exponential is nearly the largest of float32."""
+
 SECONDS = 300.0
 """Time limit of a script; the first call of ``torch.compile`` runs a C++ compiler."""
 
@@ -414,6 +417,16 @@ FINDINGS = (
         ("mlx",),
         ("Neuron.gradient",),
         lambda problem, inputs: bool(problem.spec.type == "prelu" and (inputs[1] == 0).any()),
+    ),
+    Finding(
+        "mlx_elu",
+        "mlx",
+        ("0.32.4",),
+        "The gradients of nn.elu and nn.selu are NaN for numbers above 88.7, whose exponential is infinite.",
+        "Neuron.gradient:n1h1w3c5,elu,float32,hard,seed=0",
+        ("mlx",),
+        ("Neuron.gradient",),
+        lambda problem, inputs: bool(problem.spec.type == "elu" and (inputs[1] > OVERFLOWS).any()),
     ),
     Finding(
         "mlx_power",

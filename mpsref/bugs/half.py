@@ -7,8 +7,21 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.bugs.bug import Bug
 from mpsref.conformance.mutants import correct, correct_results, in_half
-from mpsref.kernels import GraphPoolingMax, LogSoftMax, PoolingL2Norm, PoolingMax, Reduce, SoftMax
+from mpsref.kernels import (
+    GraphPoolingMax,
+    GroupNormalization,
+    LogSoftMax,
+    Neuron,
+    PoolingAverage,
+    PoolingL2Norm,
+    PoolingMax,
+    Reduce,
+    SoftMax,
+)
+from mpsref.kernels.group_normalization import NormalizationForward
+from mpsref.kernels.neuron import NeuronForward
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient, taps
+from mpsref.kernels.pooling_average import AverageGradient
 from mpsref.kernels.reduce import AXES, ReduceForward
 from mpsref.operations import Operation, Problem
 
@@ -68,9 +81,49 @@ def _of_positive(problem: ReduceForward, x: Array) -> Array:
     return correct(problem, np.maximum(x, 0) if problem.spec.operation == "argumentmax" else x)
 
 
+def _flushed_mean(problem: NormalizationForward, x: Array, *vectors: Array) -> Array:
+    """Multiply the sums of many values by a reciprocal that is a subnormal, which is taken for 0."""
+    if problem.count <= 2**14:
+        return correct(problem, x, *vectors)
+    gamma, beta = problem.parameters(vectors, x.dtype)
+    return np.asarray(gamma * x / np.sqrt(problem.spec.epsilon) + beta)
+
+
+def _softplus(problem: NeuronForward, x: Array) -> Array:
+    y, spec = correct(problem, x), problem.spec
+    overflows = spec.b * x > np.log(65504)
+    return np.where(overflows, 0, y) if spec.type == "softplus" else y
+
+
+def _divided(problem: AverageGradient, g: Array) -> Array:
+    rows, columns = problem.spec.windows
+    return correct(problem, g) * (rows.kernel * columns.kernel <= 65504)
+
+
 FORWARD = Operation(Reduce, "forward")
 
 BUGS = (
+    Bug(
+        "tracel-ai/burn#5382",
+        Operation(GroupNormalization, "forward"),
+        "The reciprocal of more than 2**14 values of a group is a subnormal of float16, and flushed to 0.",
+        "Vulkan, 0.21.0",
+        in_half(_flushed_mean),
+    ),
+    Bug(
+        "sbryngelson/ANEForge#113",
+        Operation(Neuron, "forward"),
+        "The exponential of softplus overflows float16: its result is 0.",
+        "Apple Neural Engine, macOS 26.5",
+        in_half(_softplus),
+    ),
+    Bug(
+        "ROCm/MIOpen#2344",
+        Operation(PoolingAverage, "gradient"),
+        "The number of taps is infinite in float16, and the gradient is divided by it.",
+        "ROCm 5.7; the mechanism is a guess",
+        in_half(_divided),
+    ),
     Bug(
         "ml-explore/mlx#4379",
         FORWARD,

@@ -63,7 +63,33 @@ def _many_images(problem: Problem, g: Array, x: Array, *others: Array) -> tuple[
     return correct_results(problem, g, x, *others)
 
 
+def _of_one_channel(result: Array, problem: ReduceForward, x: Array) -> None:
+    """Add the position where a thread begins to indices along an axis of length 1."""
+    if problem.spec.operation.startswith("argument") and problem.count == 1:
+        result.reshape(-1)[2**15 :] += 32400
+
+
+def _many_rows(problem: Problem, g: Array, x: Array, *others: Array) -> tuple[Array, ...]:
+    """Leave pixels behind the first 2**15 out of the sums."""
+    counted = np.arange(g[..., 0].size).reshape(g[..., :1].shape) < 2**15
+    return correct_results(problem, np.where(counted, g, 0), x, *others)
+
+
 BUGS = (
+    Bug(
+        "pytorch/pytorch#38922",
+        Operation(Reduce, "forward"),
+        "The index of the largest of one value is not 0 behind the first 32,768 results.",
+        "CPU, 1.5.0",
+        of_result(_of_one_channel),
+    ),
+    Bug(
+        "pytorch/pytorch#193061",
+        Operation(BatchNormalization, "statistics_gradient"),
+        "Sums of two normalizations over 32,768 rows are fused, and their gradients are wrong.",
+        "Inductor on CUDA, 2.10; the mechanism is a guess",
+        computed(_many_rows),
+    ),
     Bug(
         "pytorch/pytorch#196949",
         Operation(Pad, "gradient"),

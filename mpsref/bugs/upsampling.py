@@ -12,7 +12,7 @@ from mpsref.geometry import ceil_div
 from mpsref.kernels import GraphResizeBilinear, UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.interpolation import Sampling
 from mpsref.kernels.resize import GraphResizeForward
-from mpsref.kernels.upsampling import UpsamplingGradient
+from mpsref.kernels.upsampling import UpsamplingForward, UpsamplingGradient
 from mpsref.registry import Operation
 
 GRADIENT = Operation(UpsamplingBilinear, "gradient")
@@ -43,6 +43,16 @@ def _column_of_portrait(dx: Array, problem: UpsamplingGradient, g: Array) -> Arr
     return np.roll(dx, height - width, axis=2) if height > width else None
 
 
+def _in_fixed_point(problem: UpsamplingForward, x: Array) -> Array:
+    """Multiply positions by a step of 16 binary digits, whose rounding error grows along the axis."""
+    indices = []
+    for length, outputs in zip(x.shape[1:3], problem.large_shape[1:3], strict=True):
+        step = ((length << 16) + outputs // 2) // outputs
+        at = (step * np.arange(outputs) + step // 2 - length % 2) >> 16
+        indices.append(np.clip(at, 0, length - 1))
+    return x[:, indices[0]][:, :, indices[1]]
+
+
 def _divided_by_no_step(result: Array, problem: GraphResizeForward, x: Array) -> None:
     """Divide by the number of steps between aligned outputs along each axis."""
     if problem.spec.align_corners and (1, 1) in zip(x.shape[1:3], problem.spec.sizes, strict=True):
@@ -50,6 +60,13 @@ def _divided_by_no_step(result: Array, problem: GraphResizeForward, x: Array) ->
 
 
 BUGS = (
+    Bug(
+        "opencv/opencv#27191",
+        Operation(UpsamplingNearest, "forward"),
+        "Positions are multiples of a step of 16 binary digits: far from the origin they are those of other pixels.",
+        "INTER_NEAREST_EXACT, until 2026-08",
+        computed(_in_fixed_point),
+    ),
     Bug(
         "robertknight/rten#1447",
         Operation(GraphResizeBilinear, "forward"),

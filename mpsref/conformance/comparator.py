@@ -159,8 +159,11 @@ def _message(actual: Array, expected: Array, limit: Array, wrong: Array, index: 
     hint = " (never written, or computed from NaN)" if np.isnan(value) else ""
     rule = f"may differ by {allowed:.3g}" if allowed > 0 else "must be equal"
     pattern = difference(actual, expected, limit)
+    number = int(np.ravel_multi_index(index, wrong.shape)) if wrong.ndim else 0
+    is_power = number >= 256 and number & (number - 1) == 0  # often the length of an index, or what a launch covers
+    first = f"[{', '.join(map(str, index))}]{f', after 2**{number.bit_length() - 1} right ones' if is_power else ''}"
     return (
-        f"{int(wrong.sum())} of {wrong.size} elements are wrong; the first is [{', '.join(map(str, index))}]"
+        f"{int(wrong.sum())} of {wrong.size} elements are wrong; the first is {first}"
         f"{': ' + where if where else ''}. It is {value!s}{hint}, the reference says {reference:.9g}; "
         f"they {rule}.{f' The result is {pattern}.' if pattern else ''}"
     )

@@ -47,6 +47,9 @@ EQUAL = "float16,memory=nhwc-scalar"
 
 POINTWISE = (MANY, *LONG, *CHANNELS, FULL)
 
+AVERAGED = tuple(f"{shape},float16" if shape == "n1h1w65540c1" else shape for shape in POINTWISE)
+"""Of means: 65,540 pixels in float16, in which their number is infinite, and its reciprocal a subnormal."""
+
 
 def _with(fields: str, *shapes: str) -> tuple[str, ...]:
     """Return the fields of a kernel for each shape, which may be followed by a family of data."""
@@ -135,7 +138,9 @@ def _transposed(fields: str) -> bool:
     return "23" not in fields and "4096" not in fields
 
 
-_GROUPED = (MANY, *LONG[1:4], "n32770h1w1c1", *LONG[5:], *CHANNELS, FULL)
+_GROUPED = tuple(
+    "n32770h1w1c1" if shape.startswith("n32770") else shape for shape in AVERAGED if not shape.startswith("n65540")
+)
 """Without 65,540 images, each of which is a group of threads: metal:clang takes 2 s."""
 
 _PARAMETERS = ("v9x300x31", "v65540", "v2x32770", "v1x104", "v520x1")
@@ -151,7 +156,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         ("Adam", "RMSProp", "StochasticGradientDescent"), ("v9x300x31", "v65540", "v2x32770", "v1x104", "v520x1")
     ),
     "Arithmetic": _with("multiply", *POINTWISE),
-    "BatchNormalization": _with("eps0.001", *POINTWISE),
+    "BatchNormalization": _with("eps0.001", *AVERAGED),
     "Chain": (
         *("n1h4w5c2,conv3+max3+where", "n1h8w9c2,crop+sum3", "n1h8w9c2,crop+conv3", "n2h6w6c2,conv3+relu+add"),
         *("n1h6w6c2,conv3+max2+relu", "n1h5w4c2,up2+conv3+max2", "n2h5w6c3,sum3+rows+gate", "n1h5w6c3,abs+pad+max3"),
@@ -181,7 +186,10 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         *("n32770h1w1c1,k1x1,co2", "n1h1w1c1,k1x1,co65540", "n2h1w1c1,k1x1,co32770", "n1h2w1c32770,k2x1,co1"),
         *("n3h1w1c104,k1x1,co208", "n2h1w2c208,k1x2,co104,hard", "n3h1w1c440,k1x1,co40", "n2h1w1c40,k1x1,co512,hard"),
     ),
-    **dict.fromkeys(("GroupNormalization", "InstanceNormalization"), _with("eps1e-05", *_GROUPED)),
+    **{
+        kernel: (*_with("eps1e-05", *_GROUPED), f"n1h9w6c31,{fields},memory=nhwc-expanded")
+        for kernel, fields in (("GroupNormalization", "g31,eps1e-05"), ("InstanceNormalization", "eps1e-05"))
+    },
     **{
         kernel: (
             *(f"n9h3w70c31,k3x3,{fields}", f"n1h300w3c1,k17x17,{fields}", f"n1h24w25c1,k23x23,{fields}"),
@@ -197,7 +205,10 @@ SIZES: Mapping[str, tuple[str, ...]] = {
             *("n1h300w224c2", EXTREME, f"n1h1w1c4100,{EQUAL}"),
         ),
     ),
-    "Loss": (*_with("meansquarederror", *POINTWISE), "n1h1w3c521,softmaxcrossentropy,hard"),
+    "Loss": (
+        *_with("meansquarederror", *POINTWISE),
+        *("n1h1w3c521,softmaxcrossentropy,hard", "n1h3w4c5,sigmoidcrossentropy,none,hard"),
+    ),
     "Neuron": (*_with("sigmoid", MANY, *LONG), *_with("softsign", *CHANNELS, FULL)),
     "Neuron.parameter_gradient": (
         f"{MANY},prelu,data{'_'.join(str(k / 8) for k in range(31))}",
@@ -216,11 +227,15 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "Reduce.forward": (
         *(f"{MANY},sum,featurechannels", f"{TALL},sum,row", "n9h300w2c31,sum,column"),
         *(_reduced(shape, "sum") for shape in (*LONG, *CHANNELS, FULL)),
-        *(_with("argumentmax,featurechannels", "n1h1w1c65540", "n32770h1w1c2,hard")),
-        f"n1h2w4100c1,mean,row,{EQUAL}",
+        *(_with("argumentmax,featurechannels", "n1h1w1c65540", "n32770h1w1c2,hard", "n1h182w182c1")),
+        *(
+            f"n1h9w31c{fields},featurechannels"
+            for fields in ("7,argumentmax", "7,argumentmin", "1,nonfinite,argumentmin")
+        ),
+        *(f"{TALL},mean,spatial,float16", f"n1h2w4100c1,mean,row,{EQUAL}"),
         *(f"n1h1w1{shape},featurechannels,{EQUAL}" for shape in ("c4100,sum", "c8200,max")),
     ),
-    "Reduce.gradient": (*_with("mean,spatial", *POINTWISE), f"n1h70w70c1,mean,spatial,{EQUAL}"),
+    "Reduce.gradient": (*_with("mean,spatial", *AVERAGED), f"n1h70w70c1,mean,spatial,{EQUAL}"),
     "Reshape": (f"{MANY},size31x70x3", f"{TALL},size224x100x3", *map(_reshaped, (*LONG, *CHANNELS))),
     "GraphPoolingMax": (
         *(f"{MANY},k2x3", f"{TALL},k3x2,s10x40,o1x1", "n1h40w37c3,k17x19,s4x3,o8x9,local_flatten_2d"),
@@ -243,7 +258,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "Slice": (*_with("o0x0x0", *POINTWISE), f"{MANY},o0x1x1", f"{TALL},o1x2x0", *_in_half("o0x0x1")),
     **{
         kernel: (
-            *("n9h2w70c31,s2x1", "n1h6w5c1,s41x47", f"{TALL},s1x2"),
+            *("n9h2w70c31,s2x1", "n1h2w3c1,s41x211", f"{TALL},s1x2"),
             *("n32770h1w1c1,s2x1", "n1h1w1c32770,s1x2", "n65540h1w1c1,s1x2", "n1h1w1c65540,s2x1"),
             *_with("s2x2", *CHANNELS, FULL),
             *along,
@@ -262,12 +277,16 @@ MANY_TERMS, MANY_MAPS = "n1h2w3c1031,k2x2,co3", "n1h2w3c3,k2x2,co1031"
 MANY_TAPS = "n1h182w182c1,k182x182,o91x91"
 """A window of 33,124 taps, whose number needs 16 bits."""
 
+WHOLE = "n1h257w256c1,k257x256,o128x128"
+"""A window of 65,792 taps, whose number is infinite in float16."""
+
 NONFINITE = "v7x31,clipped,min-1.0,max0.5,nonfinite"
 """Gradients and values with NaN, which clipping keeps, and with infinities."""
 
 EDGES: Mapping[str, tuple[str, ...]] = {
     "Convolution.forward": (
         *(f"{MANY_TERMS},biased", "n1h24w25c4,k23x23,o11x11,groups4,co4,biased,out2x3"),
+        "n1h24w25c4,k23x23,o11x11,groups2,co4,out1x1",
         *(
             "n1h1w65540c1,k1x1,co1",
             "n1h65540w1c1,k1x1,co1",
@@ -287,9 +306,9 @@ EDGES: Mapping[str, tuple[str, ...]] = {
     "PoolingAverage.forward": (
         f"{MANY_TAPS},out1x1",
         "n1h64w65c2,k64x64,o32x32",
-        f"n1h64w64c1,k64x64,o32x32,out1x1,{EQUAL}",
+        f"{WHOLE},out1x1,{EQUAL}",
     ),
-    "PoolingAverage.gradient": ("n1h66w64c1,k64x64", f"n1h64w64c1,k64x64,o32x32,g1x1,{EQUAL}"),
+    "PoolingAverage.gradient": ("n1h66w64c1,k64x64", f"{WHOLE},g1x1,{EQUAL}"),
     "PoolingMax.forward": (f"{MANY_TAPS},out1x1",),
     "PoolingMax.gradient": (
         f"{MANY_TAPS},g1x1",

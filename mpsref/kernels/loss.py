@@ -36,7 +36,7 @@ from mpsref.arguments.device import on_host
 from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.reference import ErrorBound, functions, gamma
+from mpsref.kernels.reference import FAR, ErrorBound, functions, gamma
 from mpsref.kernels.softmax import log_softmax_error, softmax_error
 from mpsref.operations import Argument, Arguments, ImageProblem, Spec, operation
 from mpsref.registry import call
@@ -266,6 +266,9 @@ FUNCTIONS: Mapping[str, LossFunction] = {
 
 LOSS_TYPES = tuple(FUNCTIONS)
 
+LOGITS = "softmaxcrossentropy", "sigmoidcrossentropy"
+"""The loss types of logits, which may smooth their labels."""
+
 PIECEWISE_POLYNOMIALS = "meanabsoluteerror", "meansquarederror", "hinge", "huber", "cosinedistance"
 """The loss types that round nothing where inputs are small integers."""
 
@@ -483,7 +486,8 @@ class LossProblem(ImageProblem):
         """Move predictions and labels to where the loss is defined and the decisions at kinks are exact.
 
         Numbers are folded into [-8, 8] and rounded to multiples of 2**-8, so that ``y - t`` and the decisions at kinks
-        are exact in float32. Some labels and weights are 0; labels are not where the derivative by them is infinite.
+        are exact in float32. Large logits become :data:`FAR`, which needs no such decision. Some labels and weights are
+        0; labels are not where the derivative by them is infinite.
         """
         predictions, labels = self.function.predictions, self.function.labels
         least = 1 if (self.spec.type, self.method) == ("kullbackleiblerdivergence", "gradient_labels") else 0
@@ -494,6 +498,9 @@ class LossProblem(ImageProblem):
             values["y"] = (_mixed(values["y"]) % 63 + 1) / 64
         elif predictions.high == 0:
             values["y"] = -np.abs(values["y"])
+        elif self.spec.type in LOGITS:
+            is_large = np.abs(drawn["y"]) >= FAR / 2
+            values["y"] = np.where(is_large, np.copysign(FAR, drawn["y"]), values["y"])
         if "weights" in values:
             values["weights"][_mixed(values["weights"]) % 5 == 0] = 0
         return {name: array.astype(drawn[name].dtype) for name, array in values.items()}

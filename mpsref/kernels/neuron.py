@@ -32,7 +32,7 @@ from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.one_image import ReadsPixels
-from mpsref.kernels.reference import ErrorBound, Functions, functions, gamma
+from mpsref.kernels.reference import FAR, ErrorBound, Functions, functions, gamma
 from mpsref.operations import ImageProblem, operation, vector
 from mpsref.registry import call
 
@@ -462,8 +462,13 @@ class NeuronParameterGradient(NeuronGradient, method="parameter_gradient", resul
 
 
 def folded(neuron: Neuron, x: Array) -> Array:
-    """Map numbers to [-8, 8] such that powers and logarithms are finite and their arguments not tiny."""
+    """Map numbers to [-8, 8] such that powers and logarithms are finite and their arguments not tiny.
+
+    Large arguments become :data:`FAR` of types without parameters that could make a subnormal of their exponential.
+    """
     remainder = np.fmod(x, 8)
+    if neuron.type in SATURATING:
+        return np.where(np.abs(x) >= FAR / 2, np.copysign(x.dtype.type(FAR), x), remainder)
     if neuron.type not in ("power", "logarithm") or neuron.a == 0:
         return remainder
     u = 0.125 + abs(remainder.astype(np.float64)) * (3.75 / 8)
@@ -471,6 +476,9 @@ def folded(neuron: Neuron, x: Array) -> Array:
         u = np.where((remainder == 0) & (neuron.c >= 0), 0.0, np.copysign(u, remainder))
     return np.asarray((u - neuron.b) / neuron.a, x.dtype)
 
+
+SATURATING = ("sigmoid", "hardsigmoid", "softsign", "elu", "gelu")
+"""Bounded for negative numbers; no parameter is multiplied by the argument of their exponential."""
 
 EXACT = ("none", "absolute")
 """Nothing is computed, only selected."""

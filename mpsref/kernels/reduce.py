@@ -157,11 +157,17 @@ class ReduceForward(ReduceProblem, method="forward", inputs={"x": "n h w c"}, re
     """``forward`` of a reduction."""
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Make equal values frequent where the result is an index; of several equal ones negative zeros."""
-        x = drawn["x"]
-        if self.spec.operation.startswith("argument"):
-            return {"x": np.round(np.clip(x, -2, 2))}
-        is_equal = self.spec.operation in ("min", "max") and x.size > 1 and bool((x == x.flat[0]).all())
+        """Make equal values frequent where the result is an index; of several equal ones negative zeros.
+
+        Of every second pixel zeros of both signs are the extrema.
+        """
+        x, operation = drawn["x"], self.spec.operation
+        if operation.startswith("argument"):
+            x = np.round(np.clip(x, -2, 2))
+            beyond = -np.abs(x) if operation == "argumentmax" else np.abs(x)
+            is_second = (np.add.outer(np.arange(x.shape[1]), np.arange(x.shape[2])) % 2 == 1)[None, :, :, None]
+            return {"x": np.where(is_second & (x != 0), beyond, x)}
+        is_equal = operation in ("min", "max") and x.size > 1 and bool((x == x.flat[0]).all())
         return {"x": np.full_like(x, -0.0)} if is_equal else drawn
 
 

@@ -50,6 +50,10 @@ functions = stated.get
 """Return the errors with which bounds are evaluated now."""
 
 
+FAR = 256
+"""The exponential of FAR overflows float32, that of -FAR is 0 there, not a subnormal; float16 has both numbers."""
+
+
 class ErrorBound(NamedTuple):
     """What bounds the error of each element: ``|a - ref| <= limit + ulp(storage) / 2``; where ``limit`` is 0, equality.
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array
 from mpsref.backend import BackendLike
 from mpsref.kernels.one_image import OneImage
-from mpsref.kernels.reference import ErrorBound, functions, gamma
+from mpsref.kernels.reference import FAR, ErrorBound, functions, gamma
 from mpsref.operations import ImageProblem, operation
 from mpsref.registry import call
 
@@ -79,9 +79,11 @@ class GradientProblem(
     """``gradient``: dx from g and the forward result."""
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Make y the result for some source."""
+        """Make y the result for some source, whose large negative numbers are :data:`FAR` below the others."""
         forward = self.spec.problems["forward"](self.spec, self.source_shape)
-        return drawn | {"y": forward.operation.formula(forward, np.fmod(drawn["y"].astype(np.float64), 8))}
+        source = drawn["y"].astype(np.float64)
+        near = np.fmod(source, 8)
+        return drawn | {"y": forward.operation.formula(forward, np.where(source <= -FAR / 2, near - FAR, near))}
 
 
 def shifted(x: Array) -> tuple[Array, Array, Array]:

@@ -64,6 +64,16 @@ def test_the_fraction_is_that_of_the_worst_element() -> None:
     assert check(actual, EXPECTED, TERMS, "float32") == pytest.approx(fraction)
 
 
+@pytest.mark.parametrize(
+    ("right", "words"), [(255, "255]. It"), (256, "256], after 2**8 right ones. It"), (257, "257]. It")]
+)
+def test_a_power_of_two_of_right_elements_is_named(right: int, words: str) -> None:
+    actual = (np.arange(300) >= right).astype(np.float32)
+    with pytest.raises(Mismatch) as caught:
+        check(actual, np.zeros(300), ErrorBound(np.zeros(300)), "float32")
+    assert words in str(caught.value)
+
+
 @pytest.mark.parametrize("expected", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("actual", [np.nan, np.inf, -np.inf, 0.0, 65504.0])
 @pytest.mark.parametrize("magnitude", [1.0, np.inf, np.nan])

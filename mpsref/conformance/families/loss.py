@@ -21,6 +21,7 @@ from mpsref.conformance.properties import EquivalentProblem, equivalent, near, o
 from mpsref.conformance.runner import agrees, compute, expected
 from mpsref.conformance.strategies import often, seldom
 from mpsref.kernels.loss import (
+    LOGITS,
     LOSS_TYPES,
     REDUCTIONS,
     Loss,
@@ -34,9 +35,6 @@ from mpsref.registry import Backend, Implementation, Problem
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
-SMOOTHED = "softmaxcrossentropy", "sigmoidcrossentropy"
-"""The types that smooth their labels."""
-
 
 @cache  # Hypothesis examines every new strategy
 def specs(loss_type: str) -> st.SearchStrategy[Loss]:
@@ -48,7 +46,7 @@ def specs(loss_type: str) -> st.SearchStrategy[Loss]:
         st.sampled_from(reductions),
         st.booleans(),
         weight=seldom(1.0, st.sampled_from([0.5, -2.0, 0.3, 3.0])),
-        label_smoothing=st.sampled_from([0.0, 0.25, 0.1]) if loss_type in SMOOTHED else st.just(0.0),
+        label_smoothing=st.sampled_from([0.0, 0.25, 0.1]) if loss_type in LOGITS else st.just(0.0),
         number_of_classes=st.integers(1, 6) if loss_type == "softmaxcrossentropy" else st.just(1),
         epsilon=st.sampled_from([1e-7, 2.0**-6]) if loss_type == "log" else st.just(1e-7),
         delta=st.sampled_from([1.0, 0.5, 2.5, 0.125]) if loss_type == "huber" else st.just(1.0),
@@ -81,7 +79,7 @@ PANEL = tuple(
         reduction,
         reduce_across_batch=(row + column) % 2 == 1,
         weight=0.5,
-        label_smoothing=0.25 if loss_type in SMOOTHED else 0.0,
+        label_smoothing=0.25 if loss_type in LOGITS else 0.0,
         number_of_classes=5 if loss_type == "softmaxcrossentropy" else 1,
         epsilon=2.0**-6 if loss_type == "log" else 1e-7,
         delta=0.5 if loss_type == "huber" else 1.0,

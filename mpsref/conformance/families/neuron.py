@@ -33,7 +33,7 @@ from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, slope, value
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import FAR, ErrorBound
 from mpsref.registry import Backend, Implementation, Problem
 
 # --- strategies -------------------------------------------------------------------------------------------------------
@@ -90,7 +90,13 @@ def problems(method: str) -> st.SearchStrategy[Problem]:
 
 PANEL = (
     *(Neuron(kind) for kind in ("none", "sigmoid", "absolute", "softsign", "gelu")),
-    *(Neuron("relu"), Neuron("relu", a=0.25), Neuron("elu", a=0.5), Neuron("prelu", data=(0.25, -0.5, 2.0))),
+    *(
+        Neuron("relu"),
+        Neuron("relu", a=0.25),
+        Neuron("relu", a=-0.25),
+        Neuron("elu", a=0.5),
+        Neuron("prelu", data=(0.25, -0.5, 2.0)),
+    ),
     *(Neuron("linear", a=2, b=1), Neuron("tanh", a=1.5, b=0.5), Neuron("softplus", a=0.5, b=2)),
     *(Neuron("hardsigmoid", a=0.25, b=0.5), Neuron("hardsigmoid", a=-0.5, b=1)),
     *(Neuron("relun", a=0.25, b=2), Neuron("relun", a=-0.5, b=1), Neuron("relun", a=1, b=-2)),
@@ -103,17 +109,21 @@ PANEL = (
 
 POINTS = np.array([0, -0.0, 1, -1, 2, -2, 4, -4, 0.5, -0.5, 3, -3, 8, -8, 0.75, -0.125], np.float32)
 
+FAR_POINTS = np.array([FAR, -FAR], np.float32)
+"""Further points of types whose values and slopes are numbers there."""
+
 
 def table(case: Case, backend: Backend) -> None:
     """Three neurons of the panel, chosen by the case, agree at all points, at kinks exactly.
 
     A case has one type only; without this property the cases of a check would leave some types out.
     """
-    x = np.repeat(POINTS, 3).reshape(1, 1, -1, 3)
-    inputs = (x,) if case.problem.method == "forward" else (np.ones_like(x), x)
     first = zlib.crc32(str(case).encode())
     for k in range(3):
         neuron = PANEL[(first + 9 * k) % len(PANEL)]
+        points = POINTS if neuron.type in ("power", "exponential", "logarithm") else np.append(POINTS, FAR_POINTS)
+        x = np.repeat(points, 3).reshape(1, 1, -1, 3).astype(case.dtype)
+        inputs = (x,) if case.problem.method == "forward" else (np.ones_like(x), x)
         problem = Neuron.problems[case.problem.method](neuron, x.shape)
         (found,) = compute(problem, backend, *inputs)
         (reference,) = runner.references(problem, *inputs)
@@ -121,7 +131,7 @@ def table(case: Case, backend: Backend) -> None:
             (bound,) = runner.terms(problem, *inputs)
         (bound,) = rules.widened(problem, inputs, (_of_exact_argument(neuron, bound, reference),))
         try:
-            comparator.check(found, reference, bound, "float32")
+            comparator.check(found, reference, bound, case.dtype)
         except Mismatch as mismatch:
             index = mismatch.index or (0, 0, 0, 0)
             raise Mismatch(f"table: {neuron} at x = {x[index]}: {mismatch}") from None
