@@ -688,7 +688,8 @@ class _Call:
                 seen.compared.append(Compared(f"gradient for {name}", float("inf"), message))
                 return
         seen.layouts["g"] = layout(g)
-        if not bool(g.count_nonzero()):  # any() takes twice as long
+        first = g[..., :1] if g.dim() else g  # in most cases it decides, in a hundredth of the time
+        if not (bool(first.any()) or bool(g.any())):
             seen.reasons.append("gradients: that of the result is 0 everywhere")
             return
         if self.again is not None:
