@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import math
 import operator
 import signal
 import subprocess
@@ -69,6 +70,16 @@ def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:
     """Also where the result is wider than a pixel: an adapter may crop a result."""
     channels = problem.output_channels if problem.operation.method == "gradient_data" else problem.source_shape[3]
     return bool(channels == 1 and problem.spec.strides[1] > 1)
+
+
+def _one_term(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """Whether each element is one product, and there are more than 32,768 channels of such."""
+    before, after, method = problem.source_shape[3], problem.output_channels, problem.operation.method
+    if method == "gradient_weights":
+        g = problem.input_shapes["g"]
+        return bool(math.prod(g[:3]) == 1 and after > 2**15)
+    terms, channels = (after, before) if method == "gradient_data" else (before, after)
+    return bool(terms // problem.spec.groups * math.prod(problem.spec.size) == 1 and channels > 2**15)
 
 
 def _keyword(name: str, problem: Any, words: Callable[[Any], frameworks.CallArguments] = frameworks.pytorch) -> Any:
@@ -550,6 +561,21 @@ FINDINGS = (
         ("jax",),
         ("ConvolutionTranspose.forward",),
         lambda problem, inputs: any(before < 0 for before, _ in _keyword("padding", problem, frameworks.jax)),
+    ),
+    Finding(
+        "jax_conv_one_term",
+        "jax",
+        ("0.10.2",),
+        "A float32 convolution of one product for each element does not write results of more than 32,768 channels "
+        "(CPU).",
+        "Convolution.gradient_weights:n1h1w1c1,k1x1,co65540,float32,seed=11",
+        ("jax",),
+        tuple(
+            f"{kernel}.{method}"
+            for kernel in ("Convolution", "ConvolutionTranspose")
+            for method in ("forward", "gradient_data", "gradient_weights")
+        ),
+        _one_term,
     ),
     Finding(
         "jax_conv_transpose_abort",

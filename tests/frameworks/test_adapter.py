@@ -237,7 +237,7 @@ def test_a_transposed_convolution_without_words_is_computed_whole(method: str) -
 class Sums(Framework):
     """A layer whose gradients of gamma and beta are the sums that a framework returns, of a batch."""
 
-    title, package, calls = "Sums", "numpy", 0
+    title, package, differentiated = "Sums", "numpy", 0
 
     def tensor(self, array: Array) -> Tensor:
         return array
@@ -246,7 +246,7 @@ class Sums(Framework):
         return np.asarray(tensor)
 
     def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
-        self.calls += 1
+        self.differentiated += 1
         groups, x = function(), tensors[0].astype(np.float64)
         split = x.reshape(*x.shape[:3], groups, -1)
         xhat = (split - split.mean((1, 2, 4), keepdims=True)) / np.sqrt(split.var((1, 2, 4), keepdims=True) + 1)
@@ -262,4 +262,4 @@ def test_gradients_of_parameters_of_many_images_are_one_call(spec: Any, images: 
     found, expected = (spec.gradient(g, x, backend=one) for one in (backend(table), "reference"))
     for one, other in zip(found[1:], expected[1:], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    assert sums.calls == calls
+    assert sums.differentiated == calls
