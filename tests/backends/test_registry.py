@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -455,21 +456,36 @@ def test_a_prepared_call_is_not_used_for_another_dtype() -> None:
             pool.gradient(g, x, backend=single)
 
 
+def _called(call: Callable[[], object]) -> list[str]:
+    """Return the names of the functions that a repeated call crosses."""
+    for _ in range(2):
+        call()
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return called[1:]
+
+
 @pytest.mark.parametrize("kernel", ["PoolingAverage", "PoolingMax", "PoolingL2Norm", "SoftMax", "Neuron"])
 def test_a_repeated_gradient_crosses_few_functions(kernel: str) -> None:
     parameters = {"SoftMax": (), "Neuron": ("tanh",)}.get(kernel, (2, 2))
     spec = getattr(mpsref, kernel)(*parameters)
     y = spec.forward(X, backend="cpu")
-    for _ in range(2):
-        spec.gradient(y, y if kernel == "SoftMax" else X, backend="cpu")
-    called: list[str] = []
-    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
-    try:
-        spec.gradient(y, y if kernel == "SoftMax" else X, backend="cpu")
-    finally:
-        sys.setprofile(None)
+    called = _called(lambda: spec.gradient(y, y if kernel == "SoftMax" else X, backend="cpu"))
     assert called[0] == "gradient"
     assert len(called) <= 9, called
+
+
+def test_repeated_reductions_and_arithmetic_cross_few_functions() -> None:
+    add, times = mpsref.Arithmetic("add"), mpsref.Arithmetic("multiply", secondary_strides=(0, 0, 1))
+    y, total = X[:, :1, :1].copy(), mpsref.Reduce("sum", "row")
+    assert len(_called(lambda: total.forward(X, backend="cpu"))) <= 14
+    assert len(_called(lambda: add.forward(X, X, backend="cpu"))) <= 11
+    assert len(_called(lambda: add.gradient(X, X, X, backend="cpu"))) <= 20
+    assert len(_called(lambda: times.gradient(X, X, y, backend="cpu"))) <= 48
 
 
 def test_specs_that_differ_in_the_sign_of_zero_do_not_share_calls() -> None:

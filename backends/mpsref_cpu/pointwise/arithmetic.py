@@ -7,6 +7,7 @@ vector and reduced at once. Workspace: three lines a thread; for reduced rows, l
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numba.extending import overload
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticGradient
-from mpsref.kernels.broadcasting import BroadcastProblem, Operand
+from mpsref.kernels.broadcasting import BroadcastProblem
 from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, generic, inlined, uncounted
@@ -174,9 +175,13 @@ def gradient(problem: ArithmeticGradient, g: Array, *operands: Array, out: Any) 
     outs, plans = out if isinstance(out, tuple) else (out,), _plans(problem)
     if None in plans:
         copy(g, *[target for target, plan in zip(outs, plans, strict=True) if plan is None])
-    for of, target, plan in zip(problem.of, outs, plans, strict=True):
+        if not any(plans):
+            return
+    nbytes = sum([image.nbytes for image in (g, *operands)])
+    images = [as_storage(image) for image in (g, *problem.sources(operands, g))]
+    for target, plan in zip(outs, plans, strict=True):
         if plan is not None:
-            _fill(problem, plan, problem.spec.operands[of], (g, *problem.sources(operands, g)), target)
+            _fill(plan, images, target, nbytes + target.nbytes)
 
 
 class Slope(NamedTuple):
@@ -189,7 +194,7 @@ class Slope(NamedTuple):
 
 @cached_in_problem
 def _plans(problem: ArithmeticGradient) -> list[tuple[Any, ...] | None]:
-    """Return for each result the slope, the shape of partial results, the sizes and the walks; ``None`` if it is g."""
+    """Return for each result the operand, the shape of its partial results, and arguments of the kernel; None for g."""
     spec, shape, scales = problem.spec, problem.shape, _formula(problem.spec)[:2]
     n, height, width, channels = shape
     pixels = max(pixels_of_a_line(width, channels), min(width, SUMMED))
@@ -204,18 +209,16 @@ def _plans(problem: ArithmeticGradient) -> list[tuple[Any, ...] | None]:
         sizes = height, width, channels, pixels, plan.rows, plan.chunks, plan.pixels * group * plan.channels
         slope = Slope(scales[of], scales[1 - of], 1 - of if spec.operation == "multiply" else -1)
         is_g = whole and not problem.reads and slope.scale == 1
-        plans.append(None if is_g else (slope, partial, sizes, walks))
+        fixed = tuple(_formula(spec)), spec.clamps, slope
+        plans.append(None if is_g else (spec.operands[of], fixed, partial, (sizes, *walks, strides)))
     return plans
 
 
-def _fill(
-    problem: ArithmeticGradient, plan: tuple[Any, ...], operand: Operand, images: tuple[Array, ...], out: Array
-) -> None:
-    slope, shape, sizes, walks = plan
-    nbytes = images[0].nbytes + out.nbytes + sum([images[1 + k].nbytes for k in problem.reads])
-    flat, partial, whole = [*map(as_storage, (*images, out))], np.empty(shape), shape[0] == 0
-    fixed: Any = tuple(_formula(problem.spec)), problem.spec.clamps, slope, *flat, partial.reshape(-1), whole
-    for_rows(_terms, problem.shape[0] * shape[1], *fixed, sizes, *walks, operand.strides, nbytes=nbytes)
+def _fill(plan: tuple[Any, ...], images: Sequence[Array], out: Array, nbytes: int) -> None:
+    operand, fixed, shape, places = plan
+    partial, whole = np.empty(shape), shape[0] == 0
+    arrays = *images, as_storage(out), partial.reshape(-1)
+    for_rows(_terms, len(out) * shape[1], *fixed, *arrays, whole, *places, nbytes=nbytes)
     if not whole:
         if operand.part(out).size < out.size:
             out.fill(0)
