@@ -166,20 +166,14 @@ _Job = ctypes.c_int64 * _numba.JOB
 _team: _Team | None = None
 
 
-def _new_team() -> _Team:
-    """Return the team of all threads."""
-    global _team
-    with _lock:
-        _team = _team or _Team()
-        return _team
-
-
 def _shared(steps: Sequence[Step], rows: int, nbytes: int) -> bool:
     """Run the steps in several threads; return ``False`` at once if one is enough or helpers work for another."""
+    global _team
     threads = min(rows, nbytes // GRAIN, thread_count())
     if threads <= 1 or not _numba.can_share_work:
         return False
-    team = _team or _new_team()
+    with _lock:
+        team = _team = _team or _Team()
     jobs = (_Job * len(steps))()  # the address of an array of NumPy takes ten times as long
     at = start = ctypes.addressof(jobs)
     for kernel, values in steps:
