@@ -24,6 +24,7 @@ from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.normalization.window_sums import Halo, clear, sum_line, whole_vectors
 from mpsref_cpu.simd.elementary import raise_to_minus
 from mpsref_cpu.simd.reductions import total
+from mpsref_cpu.simd.vectors import empty_rows
 from mpsref_cpu.threads import for_rows
 
 LINE = 2048
@@ -114,7 +115,7 @@ def _gradient(begin, end, gradients, source, target, like, sizes, factors):
 def _allocate(count, like, sizes):
     """Return ``count`` lines, with a halo before the first pixel and after the last."""
     _, channels, line, before, after, _ = sizes
-    return np.empty((count, whole_vectors(line * (channels + before + after) + before + after)), like.dtype)
+    return empty_rows(count, whole_vectors(line * (channels + before + after) + before + after), like.dtype)
 
 
 @uncounted

@@ -16,7 +16,16 @@ import numpy as np
 from mpsref.geometry import Window
 from mpsref.kernels.normalization_windows import WindowedGradient, WindowedProblem
 from mpsref_cpu.compiling import inlined, uncounted
-from mpsref_cpu.simd.vectors import broadcast, load_vector, multiply_add, plus, store_vector, times, zeros_like
+from mpsref_cpu.simd.vectors import (
+    broadcast,
+    empty_rows,
+    load_vector,
+    multiply_add,
+    plus,
+    store_vector,
+    times,
+    zeros_like,
+)
 
 TILE = 4096
 """Approximate number of elements of a tile of wide rows, whose lines and source stay in the L1 and L2 caches."""
@@ -79,7 +88,7 @@ class ImageWindows(NamedTuple):
 def allocate_lines(windows, count, dtype):
     """Return ``count`` lines, each long enough for a tile and the halos of its windows' adjoint windows."""
     _, x, channels, tile = windows
-    return np.empty((count, whole_vectors((tile + 2 * (x.before + x.after)) * channels)), dtype)
+    return empty_rows(count, whole_vectors((tile + 2 * (x.before + x.after)) * channels), dtype)
 
 
 @inlined

@@ -10,11 +10,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import models, register_model
 
-from mpsref_cpu.compiling import intrinsic
+from mpsref_cpu.compiling import inlined, intrinsic
 
 INT = ir.IntType(32)
 FLOAT = ir.FloatType()
@@ -25,6 +26,25 @@ CACHE_LINE = 64
 
 REGISTER = 8
 """Approximate number of float32 lanes of a vector register."""
+
+
+@intrinsic
+def _address(typing, array):
+    """Return the address of the first element."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(array)(context, builder, arguments[0]).data
+        return builder.ptrtoint(data, context.get_value_type(types.uintp))
+
+    return types.uintp(array), generate
+
+
+@inlined
+def empty_rows(count, length, dtype):
+    """Return rows of whole vectors that begin with a cache line: sums of others take 1.6 times as long."""
+    room = np.empty(count * length + CACHE_LINE, dtype)
+    first = (CACHE_LINE - _address(room) % CACHE_LINE) // room.itemsize
+    return room[first : first + count * length].reshape(count, length)
 
 
 class Vector(types.Type):
