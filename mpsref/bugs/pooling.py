@@ -231,7 +231,20 @@ def _restarted(y: Array, problem: PoolingForward, x: Array) -> None:
             y[:, index[0], index[1]] = x[:, rows][:, :, columns].max(axis=(1, 2))
 
 
+def _narrow(y: Array, problem: PoolingForward, x: Array) -> None:
+    """Of windows of 2 x 2 with stride 2, repeat the first column in the last one of a narrow image."""
+    if x.shape[2] < 7 and all((window.kernel, window.stride) == (2, 2) for window in problem.spec.windows):
+        y[:, :, -1] = y[:, :, 0]
+
+
 MAX_BUGS = (
+    Bug(
+        "ARM-software/ComputeLibrary#924",
+        MAX,
+        "Windows of 2 x 2 with stride 2 are wrong for images of less than 7 columns.",
+        "NEON, 21.05; the mechanism is a guess",
+        of_result(_narrow),
+    ),
     Bug(
         "pytorch/executorch#21686",
         MAX_GRADIENT,

@@ -95,12 +95,15 @@ def _reduced(shape: str, kind: str) -> str:
 
 _ONE_ROW = ("n2h1w9c6,k1x3,s1x2", "n2h9w1c6,k3x1", "n2h1w9c6,k1x2")
 
+USUAL = ("n2h5w6c5,k2x2,s2x2", "n1h5w5c3,k3x3,s2x2")
+"""The windows of most networks, for which kernels have code of their own, on images narrower than its vectors."""
+
 _POOLED = (
     *(f"{MANY},k3x3", f"{TALL},k3x5,s10x40", "n1h24w25c2,k23x23"),
     *("n65540h1w2c1,k1x2", "n1h65540w1c1,k3x1,s4096x1", "n1h1w2c65540,k1x2"),
     *("n32770h1w1c2,k1x1", "n1h32770w1c1,k3x1,s4096x1", "n1h1w32770c1,k1x3,s1x4096", "n1h2w1c32770,k2x1"),
     *("n1h4w5c104,k3x3", "n1h3w4c208,k3x3,hard", "n1h1w6c440,k1x3", "n1h4w2c512,k2x2,s2x2,hard", "n1h2w3c777,k2x2"),
-    *(f"{FULL},k3x3", *_ONE_ROW),
+    *(f"{FULL},k3x3", *_ONE_ROW, *USUAL),
     *_in_half("k2x2,s57x57"),
 )
 """Windows: of nine taps; few of a large plane; of 529 taps; long axes with few windows; channels; one row."""
@@ -127,7 +130,7 @@ _WEIGHTED = (
         "n1h2w2c512,k1x1,co40",
         "n1h1w3c40,k1x1,co777",
     ),
-    *(f"{FULL},k3x3,co8", *(f"{fields},co4" for fields in _ONE_ROW), "n2h1w9c6,k1x3,groups2,co4"),
+    *(f"{FULL},k3x3,co8", *(f"{fields},co4" for fields in (*_ONE_ROW, *USUAL)), "n2h1w9c6,k1x3,groups2,co4"),
     *_in_half("k2x2,co1"),
 )
 """Convolutions of such images; long axes and numbers of channels of the source, then of the result."""
@@ -239,6 +242,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "Reshape": (f"{MANY},size31x70x3", f"{TALL},size224x100x3", *map(_reshaped, (*LONG, *CHANNELS))),
     "GraphPoolingMax": (
         *(f"{MANY},k2x3", f"{TALL},k3x2,s10x40,o1x1", "n1h40w37c3,k17x19,s4x3,o8x9,local_flatten_2d"),
+        *USUAL,
         *_with("k1x2", "n65540h1w2c1", "n1h1w2c65540", "n1h2w3c104", "n1h1w6c208", "n1h2w3c440,hard", "n1h2w2c512"),
         *_in_half("k2x2"),
     ),

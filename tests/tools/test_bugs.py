@@ -43,7 +43,13 @@ LATE = (
     *("flagos-ai/FlagGems#5218", "pytorch/pytorch#135447", "pytorch/pytorch#153957", "pytorch/pytorch#189495"),
     *("tracel-ai/burn#5626", "pytorch/pytorch#124591", "ml-explore/mlx#2504", "jax-ml/jax#38885"),
     *("pytorch/pytorch#196949", "openxla/xla#5544", "ROCm/MIOpen#1109", "robertknight/rten#1447", "apache/mxnet#19362"),
-    *("ROCm/MIOpen#2344", "opencv/opencv#27191", "pytorch/pytorch#193061", "tracel-ai/burn#5382"),
+    *(
+        "ARM-software/ComputeLibrary#924",
+        "ROCm/MIOpen#2344",
+        "opencv/opencv#27191",
+        "pytorch/pytorch#193061",
+        "tracel-ai/burn#5382",
+    ),
     *("pytorch/pytorch#38922", "modular/modular#6129", "nv-legate/cupynumeric#987", "tenstorrent/tt-metal#53846"),
 )
 """Found by one of the last cases alone."""
