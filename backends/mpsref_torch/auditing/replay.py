@@ -207,8 +207,11 @@ def _values(seen: RecordedCall, like: Like, generator: torch.Generator) -> Tenso
         return _rows(torch.arange(float(plane)), others, generator).reshape(like.shape)
     if again == "balanced" and like.name == "x":
         return torch.zeros(()).expand(like.shape)  # the translated call gives it its numbers
+    if again == "balanced" and like.name == "bias":
+        return 2 * _integers(like, generator, 1)  # as large as it may be beside a weight of 1
     if again == "balanced" and like.name == "weight":
-        return 1.0 + torch.randint(0, 3, like.shape, generator=generator)
+        places = torch.randperm(math.prod(like.shape), generator=generator)
+        return 1.0 + (places % 3).reshape(like.shape)  # some are 1, for which bounds are smallest
     if again == "balanced" and like.name in ("mean", "variance"):
         return torch.full(like.shape, float(like.name == "variance"))
     found = _integers(like, generator, 2)
