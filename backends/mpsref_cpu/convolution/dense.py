@@ -33,8 +33,8 @@ from mpsref_cpu.convolution.microkernels import (
     store_rows,
 )
 
-MOST_TERMS = 256
-"""Maximum number of terms of a chunk: 32 KB of weights for 32 channels, which leave room for pixels in 48 KB."""
+MOST_TERMS = 384
+"""Maximum number of terms of a chunk: 24 KB of weights for 16 channels."""
 
 HALF = (0,) * (LANES // 2)
 """A tuple of half as many lanes, for a frequent remainder of channels: 24 are 16 and 8."""
