@@ -552,6 +552,22 @@ ELSEWHERE = {
     "robertknight/rten#1447": "no layer of PyTorch: a resize of MPSGraph",
     "paiml/aprender#2199": "in a loss",
     "ml-explore/mlx#657": "for a slice",
+    "modular/modular#6129": "for a kernel of 128 taps",
+    "tenstorrent/tt-metal#53846": "for equal values",
+    "opencv/opencv#27191": "for large images",
+    "pytorch/pytorch#38922": "from 32,769 results on",
+    "pytorch/pytorch#193061": "from 32,769 rows on",
+    "tracel-ai/burn#5382": "in float16",
+    "sbryngelson/ANEForge#113": "in float16",
+    "ROCm/MIOpen#2344": "in float16",
+    "FluxML/NNlib.jl#68": "for probabilities that are 0",
+    "huggingface/candle#2328": "for large arguments",
+    "tracel-ai/burn#5373": "for large arguments",
+    "pytorch/pytorch#31938": "for a negative slope",
+    "pytorch/pytorch#2221": "in a loss",
+    "tenstorrent/tt-metal#55346": "no layer of PyTorch: an index of a largest value",
+    "nv-legate/cupynumeric#987": "for infinities",
+    "ARM-software/ComputeLibrary#924": "for windows of 2 x 2 with stride 2 in images of less than 7 columns",
 }
 """Defects that the small models below cannot show, and where they occur."""
 
