@@ -160,11 +160,12 @@ def _kink(problem: NeuronGradient | ArithmeticGradient, inputs: tuple[Array, ...
         return _clamp_kink(problem, inputs)
     neuron, (g, x) = problem.spec, inputs
     u = argument(neuron, x)  # a x + b may round x and its neighbour to the same number
-    least = 2.0**-1000  # beside 0: a smaller number times the slope of a ReLU may be 0
-    beside = (u, np.nextafter(u - least, -np.inf), np.nextafter(u + least, np.inf))
+    beside = (u, np.nextafter(u, -np.inf), np.nextafter(u, np.inf))
     at, below, above = (ACTIVATIONS[neuron.type].slope(neuron, v) for v in beside)
     with np.errstate(invalid="ignore"):
         jump = np.maximum(abs(at - below), abs(at - above))
+    if neuron.type == "relun" and neuron.b == 0:  # a minimum of equal numbers passes the slope of the ReLU at its kink
+        jump = np.where(u == 0, abs(neuron.a), jump)
     return (abs(g) * np.where(jump > 2.0**-20, jump, 0),)
 
 

@@ -527,9 +527,10 @@ def test_a_kink_of_the_argument() -> None:
     assert extra(problem, (np.ones_like(x), x))[0].ravel().tolist() == [0.25, 0.25, 0, 0]
 
 
-def test_two_kinks_at_0() -> None:
-    """The slope of ReLUN below x = 0 counts, although the value at the next number is rounded to the bound of 0."""
-    problem = Neuron.problems["gradient"](Neuron("relun", a=0.125, b=0.0), (1, 1, 1, 1))
+@pytest.mark.parametrize("a", [0.125, -0.125])
+def test_two_kinks_at_0(a: float) -> None:
+    """The slope of ReLUN below x = 0 counts, although the value at the next number is at the bound of 0, or above."""
+    problem = Neuron.problems["gradient"](Neuron("relun", a=a, b=0.0), (1, 1, 1, 1))
     extra = RULES["slope at a kink"].extra
     assert extra is not None
     assert extra(problem, (np.full((1, 1, 1, 1), -2.0), np.zeros((1, 1, 1, 1))))[0].item() == 0.25
