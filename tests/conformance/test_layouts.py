@@ -202,7 +202,8 @@ def test_each_mistake_is_found_whatever_the_seed(mistake: str, seed: int) -> Non
 def test_the_report_says_which_layouts_no_case_had() -> None:
     (row,) = check([wrong_where(lambda *_: False)], [GRADIENT]).rows
     counts = row.tried[LAYOUT]
-    assert {*counts} == {*CONTIGUOUS, *(f"vector{way_of(layout)}" for layout in CONTIGUOUS)}
+    # Wide cases of equal values have a layout of their own.
+    assert {*counts} - {"nhwc-expanded"} == {*CONTIGUOUS, *(f"vector{way_of(layout)}" for layout in CONTIGUOUS)}
     assert min(counts.values()) > 0
     problem = Case.parse(ODD).problem
     assert not [text for text in unreached(problem, row.tried) if text.startswith(LAYOUT)]
