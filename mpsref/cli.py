@@ -668,7 +668,7 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
     scaling: Annotated[bool, typer.Option(help="Also time three sizes of each axis.")] = False,
     all_layers: Annotated[
-        bool, typer.Option("--all", help="All layers and sizes in all rounds: half an hour.")
+        bool, typer.Option("--all", help="All layers and sizes in all rounds: half an hour at most.")
     ] = False,
     json: JsonOption = False,
     html: Annotated[Path | None, typer.Option(help="Write one HTML page with pictures here.")] = None,
