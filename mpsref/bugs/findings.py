@@ -66,6 +66,10 @@ def _odd_weights(problem: Any, inputs: tuple[Array, ...]) -> bool:
     return bool(weights.flags.c_contiguous) and weights.strides != np.empty(weights.shape, weights.dtype).strides
 
 
+def _odd_grouped_image(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    return problem.spec.groups > 1 and _odd_batch_stride(problem, inputs)
+
+
 def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:
     """Also where the result is wider than a pixel: an adapter may crop a result."""
     channels = problem.output_channels if problem.operation.method == "gradient_data" else problem.source_shape[3]
@@ -272,7 +276,7 @@ FINDINGS = (
         "The gradient of BatchNorm2d is wrong for a batch of 1 that is read as tokens: the source gradient lies in "
         "memory as channels_last, but for the stride of the batch axis. Strides of other axes of length 1 matter, too.",
         "BatchNormalization.gradient:n1h2w3c4,eps0.001,float32,exact,memory=nhwc-odd+nchw+nchw+nchw,seed=1",
-        EAGER,
+        (*EAGER, "torch:float16"),
         ("BatchNormalization.gradient", "BatchNormalization.statistics_gradient"),
         _odd_batch_stride,
     ),
@@ -308,6 +312,17 @@ FINDINGS = (
         EAGER,
         ("Convolution.forward", "Convolution.gradient_data"),
         _odd_weights,
+    ),
+    Finding(
+        "torch_conv2d_grouped_half",
+        "torch",
+        ("2.13.0",),
+        "In float16 the gradient of grouped conv2d for the weight is wrong for one channels_last image whose batch "
+        "stride is below its size.",
+        "Convolution.gradient_weights:n1h2w3c4,k1x1,groups2,co4,float16,memory=nhwc+nhwc-odd,seed=1",
+        ("torch:float16",),
+        ("Convolution.gradient_weights", "ConvolutionTranspose.gradient_weights"),
+        _odd_grouped_image,
     ),
     Finding(
         "torch_conv2d_column",

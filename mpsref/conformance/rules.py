@@ -694,7 +694,7 @@ def _rounded_to_float16(problem: Problem, bound: ErrorBound) -> Array:
     if (HALF * UNIT_ROUNDOFF * m >= 0.5).any():
         raise UnsupportedError(f"{int(m.max())} roundings to float16 in sequence leave no digit to compare")
     terms = math.prod(w.kernel for w in problem.spec.windows) if isinstance(problem.spec, PoolingAverage) else 1
-    _in_range(bound.magnitude * terms)
+    _in_range(np.maximum(bound.magnitude, 1) * terms)  # the number of terms is a float16, too
     return np.where(m > 0, gamma(HALF * m) * bound.magnitude + m * 2.0**-25, 0)
 
 
