@@ -574,7 +574,8 @@ def _execute(
         try:
             result: Any = np.empty(*wanted[0]) if len(wanted) == 1 else tuple([np.empty(*one) for one in wanted])
         except MemoryError:
-            result = [arrays.empty("the result", *one) for one in wanted]  # raises an error with the size
+            several = tuple([arrays.empty("the result", *one) for one in wanted])  # raises an error with the size
+            result = several if len(several) > 1 else several[0]
         try:
             checked.implementation(problem, *sources, out=result)
         except MemoryError as error:

@@ -86,8 +86,8 @@ BUGS = (
     Bug(
         "pytorch/pytorch#193061",
         Operation(BatchNormalization, "statistics_gradient"),
-        "Sums of two normalizations over 32,768 rows are fused, and their gradients are wrong.",
-        "Inductor on CUDA, 2.10; the mechanism is a guess",
+        "Gradients of scale and shift are wrong for 32,768 rows and more.",
+        "Inductor on CUDA, 2.10 and 2.11; the mechanism is a guess, see torch_compile_chunk.py",
         computed(_many_rows),
     ),
     Bug(

@@ -394,6 +394,20 @@ def test_a_backend_refuses_by_a_function() -> None:
         Backend("mine", {}, refuses=None)
 
 
+def test_a_result_that_is_allocated_at_the_second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, x = mpsref.PoolingAverage(2), np.ones((1, 4, 4, 1), np.float32)
+    right, empty, refused = kernel.forward(x, backend="cpu"), np.empty, iter([MemoryError()])
+
+    def scarce(*arguments: Any, **options: Any) -> Any:
+        for error in refused:
+            raise error
+        return empty(*arguments, **options)
+
+    monkeypatch.setattr(np, "empty", scarce)
+    assert np.array_equal(kernel.forward(x, backend="cpu"), right)
+    assert next(refused, None) is None
+
+
 def test_one_backend_is_a_list_of_one() -> None:
     cpu = registry.get_backend("cpu")
     assert registry.get_backends("cpu") == registry.get_backends(cpu) == registry.get_backends(["cpu"]) == [cpu]
